@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Random operator logs in DTR's format, valid for the simulator: the handles that a line names are alive, and no
 value is mutated twice (the simulator names what comes of it after the value). Beside these rules anything goes: views
@@ -7,13 +6,10 @@ handles that are never released.
 
 A maker makes one log in one of the SHAPES. Where sizes and costs come from is drawn for each log: few numbers make
 ties, numbers that are nearly multiples of each other make scores that differ by less than a double can tell.
-
-usage: dtr_logs.py SEED        prints the log of that seed
 """
 
 import json
 import random
-import sys
 
 SHAPES = ("graph", "chain", "network", "recurrent", "tree")
 NUMBERS = ("one", "few", "many", "huge", "near")
@@ -307,7 +303,3 @@ def near_tie(seed):
 
 def as_text(entries):
     return "".join(json.dumps(entry, sort_keys=True, separators=(",", ":")) + "\n" for entry in entries)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(as_text(Maker(int(sys.argv[1])).entries))

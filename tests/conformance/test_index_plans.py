@@ -7,6 +7,7 @@ ones. The results are equal bit for bit, views are views of the same elements, a
 
 VARVE_TEST_SEED=N repeats a failed run, VARVE_INDEX_CASES=N is the number of expressions."""
 
+import itertools
 import mmap
 import os
 import sys
@@ -135,161 +136,107 @@ class IndexPlans(unittest.TestCase):
             self.fail(f"{what}: {target.tolist()}, NumPy gives {expected.tolist()}")
         return "view" if plan.kind == VIEW else "bits" if plan.needs_mask_compaction else "gather"
 
+    def drawn_value(self, dtype, shape):
+        """What is set: (as the target's bits, what makes the plan, the bytes set aside if it is a scatter, text). Of
+        another type whole numbers that every type has, or one number."""
+        if self.make.chance(0.1):
+            number = self.make.random.choice((True, False, self.make.random.randint(0, 100)))
+            kind = 0 if isinstance(number, bool) else self.make.random.choice((1, 2))
+            return bits_of(np.array(int(number)), dtype), \
+                Scalar(kind, 0 if kind == 2 else int(number), float(number) if kind == 2 else 0.0), 0, str(number)
+        value_dtype = dtype if self.make.chance(0.8) else self.make.random.randrange(len(TYPES))
+        if value_dtype == dtype:
+            self.kept = value = self.make.value(shape, dtype)
+            return value, describe(value, dtype), 0, f"{value.tolist()} of {value.shape}"
+        limit = 2 if value_dtype == BOOL else 101
+        numbers = self.make.value(shape, None, lambda n: self.make.bytes.integers(0, limit, n))
+        self.kept = np.asarray(bits_of(numbers, value_dtype))  # as long as the plan
+        return bits_of(numbers, dtype), describe(self.kept, value_dtype), numbers.size * BYTES[dtype], \
+            f"{TYPES[value_dtype]} {numbers.tolist()}"
+
+    def check_set(self, view, whole, described, entries, bits, value, what):
+        """The plan's contents, once it ran, or None: refused by both."""
+        picked, error = self.expected(view, entries)
+        model = whole.copy()
+        expected = model_view(view, whole, model)
+        try:
+            result = expected.copy()
+            if error is None:
+                assign(result, as_numpy(entries), np.ascontiguousarray(bits).reshape(bits.shape))
+                expected[...] = result
+        except (IndexError, ValueError) as refused:
+            error = refused
+        is_fill = isinstance(value, Scalar)
+        try:
+            plan = self.varve.make("fill" if is_fill else "set", described, entries, value)
+        except PlanError as ours:
+            self.assertTrue(error is not None or is_unseen(ours, picked), f"{what}: {ours}")
+            if error is not None:
+                self.assert_error(ours, error, what)
+            return None
+        if error is not None:
+            self.fail(f"{what}: NumPy refuses: {error!r}")
+        contents = plan.contents
+        kinds = (contents.kind, contents.needs_mask_compaction, contents.temporary_bytes, contents.index_bytes)
+        self.assertEqual(contents.written_bytes, picked.nbytes, what)
+        if is_fill:
+            self.assertEqual(contents.read_bytes, contents.index_bytes)
+        self.varve.run(plan, described, None if is_fill else value)
+        self.varve.free(plan)
+        if not np.array_equal(whole.reshape(-1), model.reshape(-1)):
+            self.fail(f"{what}: {view.tolist()}, NumPy gives {expected.tolist()}")
+        return kinds
     def test_set(self):
-        begin, counts = time.monotonic(), {"scatter": 0, "bits": 0, "copy": 0, "error": 0}
+        begin, counts = time.monotonic(), {"scatter": 0, "bits": 0, "copy": 0, "error": 0, "fill": 0}
         for case in range(CASES):
             dtype, view, whole, described = self.source(False)
             entries = self.make.expression(view.shape)
-            what = f"case {case}: {TYPES[dtype]} {view.shape} {view.strides} {shown(entries)}"
-            picked, error = self.expected(view, entries)
-            value = self.make.value(picked.shape if picked is not None else (), dtype)
-            what += f" = {value.tolist()} of {value.shape}"
-            model = whole.copy()
-            expected = model_view(view, whole, model)
-            try:
-                result = expected.copy()
-                if error is None:
-                    assign(result, as_numpy(entries), np.ascontiguousarray(value))
-                    expected[...] = result
-            except (IndexError, ValueError) as refused:
-                error = refused
-            try:
-                plan = self.varve.make("set", described, entries, describe(value, dtype))
-            except PlanError as ours:
-                self.assertTrue(error is not None or is_unseen(ours, picked), f"{what}: {ours}")
-                if error is not None:
-                    self.assert_error(ours, error, what)
+            if self.make.chance(0.02):
+                entries = self.make.spoiled(entries, view.shape)
+            picked = self.expected(view, entries)[0]
+            bits, value, aside, text = self.drawn_value(dtype, picked.shape if picked is not None else ())
+            what = f"case {case}: {TYPES[dtype]} {view.shape} {view.strides} {shown(entries)} = {text}"
+            kinds = self.check_set(view, whole, described, entries, bits, value, what)
+            if kinds is None:
                 counts["error"] += 1
                 continue
-            if error is not None:
-                self.fail(f"{what}: NumPy refuses: {error!r}")
-            self.assertEqual(plan.contents.kind, SCATTER if is_advanced(entries) else COPY, what)
-            self.assertEqual(plan.contents.temporary_bytes, 0)
-            self.assertEqual(plan.contents.written_bytes, picked.nbytes, what)
-            self.varve.run(plan, described, describe(value, dtype))
-            if not np.array_equal(whole, model):
-                self.fail(f"{what}: {view.tolist()}, NumPy gives {expected.tolist()}")
-            counts["copy" if plan.contents.kind == COPY else
-                   "bits" if plan.contents.needs_mask_compaction else "scatter"] += 1
-            self.varve.free(plan)
+            kind, is_compacted, temporary, _ = kinds
+            usual = FILL if isinstance(value, Scalar) else COPY
+            self.assertEqual(kind, SCATTER if is_advanced(entries) else usual, what)
+            self.assertEqual(temporary, aside if kind == SCATTER and picked.size else 0, what)
+            counts["fill" if kind == FILL else "copy" if kind == COPY else "bits" if is_compacted else "scatter"] += 1
         print(f"set: {counts} in {time.monotonic() - begin:.1f} s", flush=True)
         for kind, count in counts.items():
-            self.assertGreater(count, CASES // 100, kind)
+            self.assertGreater(count, CASES // (100 if kind != "fill" else 500), kind)
         self.check_errors()
-
-
-    def test_converted_values(self):
-        """Values of another type, whole numbers that every type has."""
-        seen = {COPY: 0, SCATTER: 0}
-        for case in range(CASES // 10):
-            dtype, view, whole, described = self.source(False)
-            entries = self.make.expression(view.shape)
-            picked, error = self.expected(view, entries)
-            if error is not None:
-                continue
-            value_dtype = self.make.random.randrange(len(TYPES))
-            limit = 2 if value_dtype == BOOL else 101
-            numbers = self.make.value(picked.shape, None, lambda n: self.make.bytes.integers(0, limit, n))
-            value = bits_of(numbers, value_dtype)
-            what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = "\
-                   f"{TYPES[value_dtype]} {numbers.tolist()}"
-            model = whole.copy()
-            expected = model_view(view, whole, model)
-            try:
-                result = expected.copy()
-                assign(result, as_numpy(entries), bits_of(numbers, dtype))
-            except (IndexError, ValueError):
-                with self.assertRaises(PlanError, msg=what):
-                    self.varve.make("set", described, entries, describe(value, value_dtype))
-                continue
-            expected[...] = result
-            try:
-                plan = self.varve.make("set", described, entries, describe(value, value_dtype))
-            except PlanError as ours:
-                self.assertTrue(is_unseen(ours, picked), f"{what}: {ours}")
-                continue
-            aside = value.size * BYTES[dtype] if picked.size and dtype != value_dtype else 0
-            self.assertEqual(plan.contents.temporary_bytes, aside if plan.contents.kind == SCATTER else 0, what)
-            seen[plan.contents.kind] += 1
-            self.varve.run(plan, described, describe(value, value_dtype))
-            self.varve.free(plan)
-            if not np.array_equal(whole, model):
-                self.fail(f"{what}: {view.tolist()}, expected {expected.tolist()}")
-        self.assertGreater(min(seen.values()), CASES // 100, seen)
-
-    def test_fill(self):
-        seen = {FILL: 0, SCATTER: 0}
-        for case in range(CASES // 10):
-            dtype, view, whole, described = self.source(False)
-            entries = self.make.expression(view.shape)
-            if self.make.chance(0.1):
-                entries = self.make.spoiled(entries, view.shape)
-            number = self.make.random.choice((True, False, self.make.random.randint(0, 100)))
-            kind = 0 if isinstance(number, bool) else self.make.random.choice((1, 2))
-            scalar = Scalar(kind, 0 if kind == 2 else int(number), float(number) if kind == 2 else 0.0)
-            what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = {number}"
-            picked, error = self.expected(view, entries)
-            try:
-                plan = self.varve.make("fill", described, entries, scalar)
-            except PlanError as ours:
-                self.assertIsNotNone(error, f"{what}: {ours}")
-                self.assert_error(ours, error, what)
-                continue
-            self.assertIsNone(error, what)
-            model = whole.copy()
-            expected = model_view(view, whole, model)
-            result = expected.copy()
-            result[as_numpy(entries)] = bits_of(np.array(int(number)), dtype)
-            expected[...] = result
-            self.varve.run(plan, described, None)
-            if not np.array_equal(whole, model):
-                self.fail(f"{what}: {view.tolist()}, NumPy gives {expected.tolist()}")
-            self.assertEqual(plan.contents.written_bytes, picked.nbytes)
-            self.assertEqual(plan.contents.read_bytes, plan.contents.index_bytes)
-            seen[plan.contents.kind] += 1
-            self.varve.free(plan)
-        self.assertGreater(min(seen.values()), CASES // 100, seen)
 
     def test_masks(self):
         """Every density, size of an element and of a block, also where words of the mask are full."""
-        densities = (0, 0.01, 0.1, 0.5, 0.7, 0.97, 1)
         compacted = 0
-        for dtype in (0, 1, 2, 7, 8):
-            for density in densities:
-                for block in ((), (2,), (3,), (4,), (5, 2), (63,), (130,)):
-                    size = self.make.random.choice((1, 63, 64, 65, 128, 1000, 1024))
-                    view, whole = self.make.laid_out((size,) + block, lambda n, d=dtype: self.make.bits(n, d))
-                    if self.make.chance(0.5):
-                        view = whole = self.make.bits(size * int(np.prod(block)), dtype).reshape((size,) + block)
-                    mask = self.make.mask((size,), round(size * density))
-                    compacted += self.mask_case(dtype, view, whole, mask, f"{TYPES[dtype]} {view.shape} {density}")
-        self.assertGreater(compacted, 50)
-
-    def mask_case(self, dtype, view, whole, mask, what):
-        described = describe(view, dtype)
-        picked = view[mask]
-        target, all_target = self.make.laid_out(picked.shape, lambda n: np.full(n, 7, view.dtype))
-        plan = self.varve.make("get", described, (mask,))
-        is_compacted = plan.contents.needs_mask_compaction
-        self.assertEqual(plan.contents.index_bytes,
-                         (mask.size + 63) // 64 * 8 if is_compacted else 4 * np.count_nonzero(mask), what)
-        model = all_target.copy()
-        model_view(target, all_target, model)[...] = picked
-        self.varve.run(plan, describe(target, dtype), described)
-        self.varve.free(plan)
-        self.assertTrue(np.array_equal(all_target, model), what)
-        for value in (picked[::-1].copy(), None):
-            model = whole.copy()
-            number = np.array(0) if value is None else value
-            result = view.copy()
-            result[mask] = number
-            model_view(view, whole, model)[...] = result
-            plan = self.varve.make("fill", described, (mask,), Scalar(1, 0, 0)) if value is None else \
-                self.varve.make("set", described, (mask,), describe(value, dtype))
-            self.varve.run(plan, described, None if value is None else describe(value, dtype))
+        for dtype, density, block in itertools.product((0, 1, 2, 7, 8), (0, 0.01, 0.1, 0.5, 0.7, 0.97, 1),
+                                                       ((), (2,), (3,), (4,), (5, 2), (63,), (130,))):
+            size = self.make.random.choice((1, 63, 64, 65, 128, 1000, 1024))
+            view, whole = self.make.laid_out((size,) + block, lambda n: self.make.bits(n, dtype))
+            if self.make.chance(0.5):
+                view = whole = self.make.bits(size * int(np.prod(block)), dtype).reshape((size,) + block)
+            mask = self.make.mask((size,), round(size * density))
+            what, described = f"{TYPES[dtype]} {view.shape} {density}", describe(view, dtype)
+            picked = view[mask]
+            target, all_target = self.make.laid_out(picked.shape, lambda n: np.full(n, 7, view.dtype))
+            plan = self.varve.make("get", described, (mask,))
+            is_compacted = plan.contents.needs_mask_compaction
+            self.assertEqual(plan.contents.index_bytes,
+                             (mask.size + 63) // 64 * 8 if is_compacted else 4 * np.count_nonzero(mask), what)
+            model = all_target.copy()
+            model_view(target, all_target, model)[...] = picked
+            self.varve.run(plan, describe(target, dtype), described)
             self.varve.free(plan)
-            self.assertTrue(np.array_equal(whole.reshape(-1), model.reshape(-1)), what)
-        return is_compacted
+            self.assertTrue(np.array_equal(all_target, model), what)
+            value = picked[::-1].copy()
+            self.check_set(view, whole, described, (mask,), value, describe(value, dtype), what)
+            self.check_set(view, whole, described, (mask,), bits_of(np.array(0), dtype), Scalar(1, 0, 0), what)
+            compacted += is_compacted
+        self.assertGreater(compacted, 50)
 
     def test_view(self):
         array = np.arange(60).reshape(3, 4, 5)
@@ -390,6 +337,27 @@ class IndexPlans(unittest.TestCase):
         bad.geometry.ndim = 17
         with self.assertRaisesRegex(PlanError, "17 dimensions"):
             self.varve.make("get", bad, ())
+
+    def test_bad_places(self):
+        """Index arrays of all types and lengths with one index in every place, of values that differ from good ones in
+        few bits only: three below each end of a type to three above, of both signs."""
+        five = np.zeros(5)
+        ends = (5, 2**7 - 1, 2**8 - 1, 2**15 - 1, 2**31 - 1, 2**32, 2**63 - 1)
+        values = sorted({sign * (end + offset) for end in ends for offset in range(-3, 4) for sign in (1, -1)})
+        for kind in (np.int64, np.int32, np.int16, np.int8, np.uint8):
+            good = np.arange(10) % 5
+            good[1::2] -= 0 if kind is np.uint8 else 5
+            for value in (value for value in values if np.iinfo(kind).min <= value <= np.iinfo(kind).max):
+                for count, place in ((count, place) for count in range(1, 11) for place in range(count)):
+                    index = good[:count].astype(kind)
+                    index[place] = value
+                    index = index[::-1] if (count + place) % 2 else index
+                    try:
+                        self.varve.free(self.varve.make("get", describe(five, F64), (index,)))
+                        self.assertTrue(-5 <= value < 5, index)
+                    except PlanError as error:
+                        self.assertEqual(str(error), f"index {value} is out of bounds for axis 0 with size 5", index)
+                        self.assertFalse(-5 <= value < 5, index)
 
     def test_wide_positions(self):
         """Beyond 2 GiB a position takes eight bytes. Of this memory only some pages are ever touched."""

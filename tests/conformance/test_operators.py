@@ -65,14 +65,18 @@ class Operators(unittest.TestCase):
         values = self.generator.standard_normal(shape) * scale
         return converted(np.ascontiguousarray(values), dtype)
 
-    def strided(self, array):
-        """The same elements elsewhere: axes turned, reversed, or with gaps."""
-        order = list(range(array.ndim))
+    def laid(self, shape, room):
+        """A view of that shape in the elements that `room` gives, so many: axes turned, reversed, or with gaps."""
+        order = list(range(len(shape)))
         self.random.shuffle(order)
         steps = [self.random.choice((1, 1, 2, -1)) for _ in order]
-        memory = np.zeros([array.shape[axis] * abs(steps[axis]) for axis in order], array.dtype)
-        view = memory.transpose([order.index(axis) for axis in range(array.ndim)])
-        view = view[(*(slice(None, None, step) for step in steps), ...)]
+        sizes = [shape[axis] * abs(steps[axis]) for axis in order]
+        view = room(math.prod(sizes)).reshape(sizes).transpose([order.index(axis) for axis in range(len(shape))])
+        return view[(*(slice(None, None, step) for step in steps), ...)]
+
+    def strided(self, array):
+        """The same elements elsewhere."""
+        view = self.laid(array.shape, lambda count: np.zeros(count, array.dtype))
         view[...] = array
         return view
 
@@ -139,16 +143,43 @@ class Elementwise(Operators):
                 if dtype != "bool":
                     self.check("relu", dtype, a)
 
-    def test_exact_functions(self):
+    def test_pow_exactly(self):
         """Against 80-bit arithmetic: at most one unit of the last place."""
         for dtype in ("f32", "f64"):
-            a = converted(self.generator.uniform(-80, 80, 20000), dtype)
+            a = np.abs(converted(self.generator.uniform(-80, 80, 20000), dtype))
             b = converted(self.generator.uniform(-8, 8, 20000), dtype)
-            out = operate("exp", np.empty_like(a), dtype, (a, dtype))
-            self.assertLessEqual(ulps(out, np.exp(a.astype(np.longdouble)).astype(a.dtype)).max(), 1)
-            out = operate("pow", np.empty_like(a), dtype, (np.abs(a), dtype), (b, dtype))
-            exact = np.power(np.abs(a).astype(np.longdouble), b.astype(np.longdouble)).astype(a.dtype)
-            self.assertLessEqual(ulps(out, exact).max(), 1)
+            exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble)).astype(a.dtype)
+            self.assertLessEqual(ulps(operate("pow", np.empty_like(a), dtype, (a, dtype), (b, dtype)), exact).max(), 1)
+
+    def check_exp(self, numbers, dtype):
+        """At most 1.1 units off what C's function gives in 80 bits, where results are subnormal too. Infinity counts as
+        the number behind the largest one, which is where it is rounded to."""
+        got = operate("exp", np.empty_like(numbers), dtype, (numbers, dtype))
+        info = np.finfo(numbers.dtype)
+        limit = np.ldexp(np.longdouble(1), info.maxexp)
+        exact = np.minimum(np.exp(numbers.astype(np.longdouble)), limit)
+        unit = np.spacing(np.minimum(exact, info.max).astype(numbers.dtype)).astype(np.longdouble)
+        wrong = np.abs(np.minimum(got.astype(np.longdouble), limit) - exact) > 1.1 * unit
+        wrong |= (exact == limit) & ~np.isinf(got) | (exact == 0) & (got != 0) | (np.isnan(got) != np.isnan(numbers))
+        if wrong.any():
+            first = np.flatnonzero(wrong)[0]
+            self.fail(f"exp of {dtype} {numbers[first]!r} is {got[first]!r}, not {exact[first]!r}")
+
+    def test_exp_everywhere(self):
+        """Every so many of all numbers, those of narrow ranges, and neighbours where a result changes its kind."""
+        self.check_exp(np.arange(0, 2 ** 32, 1001 if recording.IS_FULL else 21001, np.uint32).view(np.float32), "f32")
+        self.check_exp(self.generator.integers(0, 2 ** 64, 80000, np.uint64).view(np.float64), "f64")
+        for least, most in ((-1, 1), (-40, 40), (-750, 720), (-746, -707), (709, 710), (-1e-8, 1e-8), (-745.2, -744.3)):
+            self.check_exp(self.generator.uniform(least, most, 80000), "f64")
+        borders = (0, float.fromhex("0x1.62e42fefa39efp9"), float.fromhex("-0x1.74910d52d3051p9"),
+                   float.fromhex("-0x1.6232bdd7abcd2p9"), 88.72, -103.97, -87.34, 1)
+        for (dtype, bits), border in itertools.product((("f32", np.int32), ("f64", np.int64)), borders):
+            near = np.full(1, border, NUMPY[dtype]).view(bits) + np.arange(-2048 * (border != 0), 2048, dtype=bits)
+            self.check_exp(near.view(NUMPY[dtype]), dtype)
+        self.check_exp(-np.arange(2048, dtype=np.int64).view(np.float64), "f64")  # and below 0
+        special = np.array([0, -0.0, np.inf, -np.inf, 1e300, -1e300] * 700)
+        got = operate("exp", np.empty_like(special), "f64", (special, "f64"))
+        self.assertEqual(got.tobytes(), np.array([1, 1, np.inf, 0, np.inf, 0] * 700).tobytes())
 
     def test_special_numbers(self):
         values = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, 1e38, 0.5])
@@ -160,23 +191,6 @@ class Elementwise(Operators):
             self.check("pow", dtype, a, b, limit=1)
             self.check("relu", dtype, a)
             self.check("exp", dtype, a, limit=1)
-
-    def test_in_place(self):
-        """out is an input, a part of one, or lies across one; as if the inputs had been set aside."""
-        for dtype in ("f32", "f16", "i16", "f64"):
-            for change in (lambda m: (m, m, m), lambda m: (m, m, m[:1]), lambda m: (m, m[:1], m), lambda m: (m, m.T, m),
-                           lambda m: (m[1:], m[:-1], m[1:]), lambda m: (m[::-1], m, m),
-                           lambda m: (m[:, ::2], m[:, 1::2], m[:, ::2])):
-                memory = self.numbers((90, 90), dtype)
-                out, a, b = change(memory.copy())
-                expected = memory.copy()
-                change(expected)[0][...] = self.expected("add", dtype, a, b)
-                out, a, b = change(memory)
-                operate("add", out, dtype, (a, dtype), (b, dtype))
-                self.equal(memory, expected, f"in place, {dtype}")
-            memory = self.numbers((50, 50), dtype)
-            expected = self.expected("relu", dtype, memory.copy())
-            self.equal(operate("relu", memory, dtype, (memory, dtype)), expected, f"relu in place, {dtype}")
 
     def refuse(self, text, name, out, *arguments):
         before = out[0].copy()
@@ -281,15 +295,92 @@ class Reductions(Operators):
                 self.equal(np.atleast_1d(got), np.full(np.atleast_1d(got).shape, float(expected)), f"sum of {values}")
         self.assertTrue(np.isnan(self.reduce("mean", np.zeros((0,), np.float32), "f32", None, "f32", False)))
 
-    def test_result_over_the_input(self):
-        memory = self.numbers((40, 30), "f64")
-        expected = memory.sum(axis=0)
-        operate("sum", memory[0], "f64", (memory, "f64"), 0)
-        self.assertTrue(np.allclose(memory[0], expected, rtol=1e-14))
+
+class Places(Operators):
+    """Results and inputs anywhere in one memory, over each other: it ends as if the result had been made elsewhere and
+    copied, the bytes around it included. Numbers are whole and small, so that every result is exact."""
+
+    ROOM, ELEMENTS = 30000, 2500  # bytes; in a view
+    ROUNDS = 1500 if recording.IS_FULL else 200
+
+    def shape(self, most):
+        """Small axes and at times a large one; now and then one without any."""
+        shape = []
+        for _ in range(self.random.randrange(6)):
+            limit = min(most, 150 if self.random.random() < .33 else 6)
+            shape.append(0 if self.random.random() < .025 else self.random.randint(1, max(limit, 1)))
+            most //= max(shape[-1], 1)
+        return tuple(shape)
+
+    def narrowed(self, shape):
+        """What is expanded to it."""
+        shape = shape[self.random.randrange(len(shape) + 1):] if self.random.random() < .25 else shape
+        return tuple(1 if self.random.random() < .16 else size for size in shape)
+
+    def shapes(self, name):
+        """(of the result, of the inputs, what else the operator takes)."""
+        if name in ("arange", "uniform"):
+            numbers = (1, 2), (-1, 1)
+            return self.shape(self.ELEMENTS), [], (scalar(3), scalar(0.5)) if name == "arange" else (
+                *map(ctypes.c_uint64, numbers[0]), *map(ctypes.c_double, numbers[1]))
+        shape = self.shape(20 if name == "matmul" else 1500)
+        if name == "relu":
+            return shape, [shape], ()
+        if name in ("sum", "max"):
+            axis = self.random.choice((None, *range(-len(shape), len(shape))))
+            out = np.empty(shape, np.bool_).any(axis=axis, keepdims=self.random.random() < .5).shape
+            return out, [shape], (ALL_AXES if axis is None else axis,)
+        sides = [self.random.randrange(low) for low in (12, 9, 12)]
+        inputs = [self.narrowed(shape) + (tuple(sides[i:i + 2]) if name == "matmul" else ()) for i in range(2)]
+        joined = np.broadcast_shapes(*(one[:len(one) - 2 * (name == "matmul")] for one in inputs))
+        return joined + ((sides[0], sides[2]) if name == "matmul" else ()), inputs, ()
+
+    def somewhere(self, grid, shape):
+        def room(count):
+            start = self.random.randrange(min(grid.size - count, 200) + 1)  # ValueError: it does not go in
+            return grid[start:start + count]
+
+        return self.laid(shape, room)
+
+    def play(self, name, dtype):
+        out_shape, shapes, others = self.shapes(name)
+        out_dtype = "i64" if name == "sum" and dtype not in FLOATS else dtype
+        memory = self.generator.integers(0, 256, self.ROOM, np.uint8)
+        # inputs are elements of one grid, the result lies at any address, often of the grid, or is one of them
+        first, other = self.random.randrange(9), self.random.randrange(9)
+        grids = [memory[start:start + (self.ROOM - 8) // 8 * 8].view(NUMPY[kind])
+                 for start, kind in ((first, dtype), (self.random.choice((first, other)), out_dtype))]
+        numbers = 2 ** self.generator.integers(0, 3, grids[0].size) if name == "div" else \
+            self.generator.integers(0, 2 if dtype == "bool" else 5, grids[0].size)
+        if shapes:
+            grids[0][...] = converted(numbers, dtype)
+        inputs = [self.somewhere(grids[0], shape) for shape in shapes]
+        is_in_place = shapes and out_dtype == dtype and shapes[0] == out_shape and self.random.random() < .25
+        out = inputs[0] if is_in_place else self.somewhere(grids[1], out_shape)
+        apart = operate(name, np.zeros(out_shape, NUMPY[out_dtype]), out_dtype,
+                        *((array.copy(), dtype) for array in inputs), *others)
+        before = memory.copy()
+        out[...] = apart
+        expected = memory.copy()
+        memory[...] = before
+        operate(name, out, out_dtype, *((array, dtype) for array in inputs), *others)
+        self.assertTrue(np.array_equal(memory, expected), f"{name} of {dtype} {shapes} to {out_shape} {out.strides}")
+
+    def test_anywhere(self):
+        for name in ("add", "sub", "mul", "div", "relu", "sum", "max", "matmul", "arange", "uniform"):
+            done = 0
+            for _ in range(self.ROUNDS):
+                try:
+                    self.play(name, self.random.choice(DTYPES))
+                    done += 1
+                except (Refused, ValueError):  # no such types, or a view found no room
+                    pass
+            self.assertGreater(done, self.ROUNDS // 5, name)
 
 
 class Matmul(Operators):
-    def check(self, dtype, a_shape, b_shape, is_in_place=False):
+    def check(self, dtype, a_shape, b_shape, over=None):
+        """`over`: the input that the result replaces."""
         a, b = self.strided(self.numbers(a_shape, dtype)), self.strided(self.numbers(b_shape, dtype))
         if self.random.random() < .4: # as a BLAS takes them
             a, b = (np.ascontiguousarray(one.swapaxes(-1, -2)).swapaxes(-1, -2) if self.random.random() < .5
@@ -302,9 +393,9 @@ class Matmul(Operators):
             exact = np.matmul(a, b)
         out = np.zeros(exact.shape, NUMPY[dtype])
         out = self.strided(out) if self.random.random() < .5 else out
-        if is_in_place:
-            a = np.ascontiguousarray(a)
-            out = a
+        if over is not None:
+            a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+            out = (a, b)[over]
         operate("matmul", out, dtype, (a, dtype), (b, dtype))
         if dtype not in FLOATS:
             self.equal(out, exact, what)
@@ -323,8 +414,8 @@ class Matmul(Operators):
                     self.check(dtype, one, other)
 
     def test_in_place(self):
-        for dtype in ("f32", "f16", "i32"):
-            self.check(dtype, (20, 20), (20, 20), is_in_place=True)
+        for dtype, over in itertools.product(("f32", "f16", "i32"), (0, 1)):
+            self.check(dtype, (20, 20), (20, 20), over)
 
     def again_with(self, name):
         """All of this in a process that has this BLAS, or none."""

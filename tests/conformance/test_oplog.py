@@ -175,22 +175,6 @@ class Writer(Files):
                                           '{"ALIAS":"-1","INSTRUCTION":"ALIAS","NAME":"x2"}'])
             self.assertEqual((Log(path).live_peak, Log(path).player_peak), (48, 56))
 
-    def test_reader_refuses(self):
-        """The reader of these tests itself: what is wrong is seen."""
-        start = '{"ANNOTATION":"START","INSTRUCTION":"ANNOTATE"}\n'
-        call = ('{"ARGS":[],"INSTRUCTION":"CALL","NAME":"f","RESULT":["x1"],"TIME":"1"}\n'
-                '{"INSTRUCTION":"MEMORY","MEMORY":"8","NAME":"x1"}\n{"ALIAS":"-1","INSTRUCTION":"ALIAS","NAME":"x1"}\n')
-        release = '{"INSTRUCTION":"RELEASE","NAME":"x1"}\n'
-        for text in (call, start + call + call, start + release, start + call + release + release, start + call[:-1],
-                     start + call.replace('"8"', "8"), start + call.replace("[]", '["x1"]'),
-                     start + '{"INSTRUCTION":"CONSTANT","NAME":"x1"}\n' + release,
-                     start + call +
-                     '{"ARGS":["x1","x1"],"INSTRUCTION":"MUTATE","MUTATE":[0,1],"NAME":"f_","TIME":"1"}\n'):
-            with open(self.path, "w", encoding="ascii") as stream:
-                stream.write(text)
-            with self.assertRaises(ValueError):
-                Log(self.path)
-
 
 class Torch(Files):
     def setUp(self):
@@ -234,19 +218,33 @@ class Torch(Files):
 class Operators(Torch):
     """How single operators come out."""
 
-    def test_a_name_for_each_storage(self):
-        x = torch.randn(10, 10)
-        log = self.record(lambda: x.t().reshape(100).view(4, 25)[1:].unsqueeze(0).sum(), all_live=False)
-        self.assertEqual([line["NAME"] for line in log.calls], ["clone.default", "sum.default"])
-        self.assertEqual([line["ARGS"] for line in log.calls], [["x1"], ["x2"]])
-        self.assertEqual((log.constants, log.mutates, log.live_peak), (["x1"], [], 804))
-        self.assertEqual([line["NAME"] for line in log.lines if line["INSTRUCTION"] == "RELEASE"][0], "x2")
+    def check(self, step, operators, **expected):
+        """The log of a step: its operators, and what else is expected of it."""
+        log = self.record(step, all_live=False)
+        self.assertEqual((log.operators(), {name: getattr(log, name) for name in expected}), (operators, expected))
+        return log
 
-    def test_several_outputs(self):
-        x = torch.randn(8, 6)
-        log = self.record(lambda: (x.max(dim=1), x.split(3), torch.unbind(x), x.topk(2)), all_live=False)
-        self.assertEqual(log.operators(), ["max.dim", "topk.default"])
+    def test_single_steps(self):
+        """A name for each storage; views are none, and one that is exchanged is the other; outputs in one line; what
+        reads makes a storage of no bytes, and what asks for a size is not there; composite operators come apart, in
+        inference mode too; other devices are ignored."""
+        x, small, ones = torch.randn(10, 10), torch.randn(8, 6), torch.ones(10)
+        log = self.check(lambda: x.t().reshape(100).view(4, 25)[1:].unsqueeze(0).sum(),
+                         ["clone.default", "sum.default"], constants=["x1"], mutates=[], live_peak=804)
+        self.assertEqual([line["ARGS"] for line in log.calls], [["x1"], ["x2"]])
+        self.assertEqual([line["NAME"] for line in log.lines if line["INSTRUCTION"] == "RELEASE"][0], "x2")
+        log = self.check(lambda: (small.max(dim=1), small.split(3), torch.unbind(small), small.topk(2)),
+                         ["max.dim", "topk.default"])
         self.assertEqual([len(line["RESULT"]) for line in log.calls], [2, 2])
+        self.check(lambda: (ones.sum().item(), bool(torch.equal(ones, ones)), ones.size(), ones.is_contiguous(),
+                            len(ones)), ["sum.default", "_local_scalar_dense.default", "equal.default"], live_peak=44)
+        self.check(lambda: (torch.empty(1000, device="meta") + 1, ones + 1), ["add.Tensor"], live_peak=80)
+        with torch.inference_mode():
+            y, linear = torch.randn(4, 8), torch.nn.Linear(8, 8)
+            self.check(lambda: torch.matmul(linear(y), y.t()), ["addmm.default", "mm.default"])
+        exchanged, other = torch.zeros(10), torch.ones(20)
+        log = self.check(lambda: exchanged.set_(other) + 1, ["add.Tensor"], mutates=[])
+        self.assertEqual(log.calls[0]["ARGS"], ["x2"])
 
     def test_what_is_written(self):
         x, rows = torch.zeros(10, 10), torch.ones(5, 10)
@@ -310,20 +308,6 @@ class Operators(Torch):
         log = self.read(recorded)
         self.assertEqual((log.operators(), len(log.constants)), (["add.Tensor", "add.Tensor"], 2))
 
-    def test_storage_is_exchanged(self):
-        x, y = torch.zeros(10), torch.ones(20)
-        log = self.record(lambda: x.set_(y) + 1, all_live=False)
-        self.assertEqual((log.operators(), log.mutates), (["add.Tensor"], []))
-        self.assertEqual(log.calls[0]["ARGS"], ["x2"])
-
-    def test_no_tensor_comes_out(self):
-        """One that reads makes a storage of no bytes; one that asks for a size is not there."""
-        x = torch.ones(10)
-        log = self.record(lambda: (x.sum().item(), bool(torch.equal(x, x)), x.size(), x.is_contiguous(), len(x)),
-                          all_live=False)
-        self.assertEqual(log.operators(), ["sum.default", "_local_scalar_dense.default", "equal.default"])
-        self.assertEqual(log.live_peak, 44)
-
     def test_released_in_the_middle(self):
         def step():
             x = torch.ones(1000)
@@ -337,13 +321,6 @@ class Operators(Torch):
         order = [line["NAME"] for line in log.lines if line["INSTRUCTION"] in ("CALL", "RELEASE")]
         self.assertEqual(order[:5], ["ones.default", "mul.Tensor", "x1", "sum.default", "x2"])
         self.assertEqual(log.live_peak, 8000)
-
-    def test_inference_mode(self):
-        """Composite operators come apart there too."""
-        x, linear = torch.randn(4, 8), torch.nn.Linear(8, 8)
-        with torch.inference_mode():
-            log = self.record(lambda: torch.matmul(linear(x), x.t()), all_live=False)
-        self.assertEqual(log.operators(), ["addmm.default", "mm.default"])
 
     def test_sparse(self):
         table = torch.nn.Embedding(50, 8, sparse=True)
@@ -374,11 +351,6 @@ class Operators(Torch):
                          [["40", "64"], ["64"], ["4", "64"], ["64"]])
         self.assertEqual((log.peak_bytes, log.lent_peak_bytes), (40 + 40 + 4 + 64, 84 + 256 + 64))
         self.assertEqual(len(read.mutates), 1)
-
-    def test_other_devices_are_ignored(self):
-        x = torch.ones(10)
-        log = self.record(lambda: (torch.empty(1000, device="meta") + 1, x + 1), all_live=False)
-        self.assertEqual((log.operators(), log.live_peak), (["add.Tensor"], 80))
 
     def test_custom_operator(self):
         library = torch.library.Library("varve_test", "DEF")
@@ -609,22 +581,17 @@ class Models(Torch):
         self.assertEqual([len(names) for names in log.mutated("_native_batch_norm_legit.default")]
                          or [len(names) for names in log.mutated("native_batch_norm.default")], [2, 2])
 
-    def optimized(self, **options):
-        model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8))
-        return self.compare(model, [torch.randn(16, 64)], optimizer=torch.optim.Adam(model.parameters(), **options))
-
-    def test_adam_single(self):
-        self.assertEqual(len(self.optimized(foreach=False).mutated("addcdiv_.default")), 4)
-
-    def test_adam_foreach(self):
-        log = self.optimized(foreach=True)
-        self.assertEqual([len(names) for names in log.mutated("_foreach_addcdiv_.ScalarList")]
-                         or [len(names) for names in log.mutated("_foreach_addcdiv_.Tensor")], [4])
-
-    def test_adam_fused(self):
-        log = self.optimized(fused=True)
-        (written,) = log.mutated("_fused_adam_.default")
-        self.assertEqual(len(written), 4 * 4)  # parameters, gradients and two averages
+    def test_adam(self):
+        """The same step as many operators, as some on lists, as one; mutations are seen in each form."""
+        lists = ["_foreach_addcdiv_.ScalarList", "_foreach_addcdiv_.Tensor"]  # as older and newer versions have it
+        for how, names, written in (({"foreach": False}, ["addcdiv_.default"], [1] * 4),
+                                    ({"foreach": True}, lists, [4]),
+                                    ({"fused": True}, ["_fused_adam_.default"], [4 * 4])):  # with gradients, averages
+            with self.subTest(**how):
+                model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8))
+                optimizer = torch.optim.Adam(model.parameters(), **how)
+                log = self.compare(model, [torch.randn(16, 64)], optimizer=optimizer)
+                self.assertEqual([len(one) for name in names for one in log.mutated(name)], written)
 
     def test_checkpoint(self):
         class Blocks(torch.nn.Module):
@@ -645,33 +612,28 @@ class Models(Torch):
             self.assertEqual(log.operators().count("gelu.default"), 6)
 
     def test_views_and_indices(self):
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight = torch.nn.Parameter(torch.randn(64, 96))
+        def forward(model, x):
+            q, k, v = (x @ model.weight).reshape(8, 16, 3, 32).permute(2, 0, 1, 3).unbind(0)
+            y = torch.einsum("bik,bjk->bij", q, k).tril().softmax(-1) @ v
+            z = y.clone()
+            z[:, ::2] += 1
+            z[:, 1::2].mul_(2)
+            return torch.cat([z, y.flip(1)], dim=-1)[:, [3, 1, 5]]
 
-            def forward(self, x):
-                q, k, v = (x @ self.weight).reshape(8, 16, 3, 32).permute(2, 0, 1, 3).unbind(0)
-                y = torch.einsum("bik,bjk->bij", q, k).tril().softmax(-1) @ v
-                z = y.clone()
-                z[:, ::2] += 1
-                z[:, 1::2].mul_(2)
-                return torch.cat([z, y.flip(1)], dim=-1)[:, [3, 1, 5]]
-
-        self.compare(Model(), [torch.randn(8, 16, 64)])
+        self.compare(self.weighted(forward, 64, 96), [torch.randn(8, 16, 64)])
 
     def test_complex(self):
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight = torch.nn.Parameter(torch.randn(32, 32))
-
-            def forward(self, x):
-                return torch.fft.ifft(torch.fft.fft(x @ self.weight) * 1j).imag
-
-        model, x = Model(), torch.randn(4, 16, 32)
+        model = self.weighted(lambda model, x: torch.fft.ifft(torch.fft.fft(x @ model.weight) * 1j).imag, 32, 32)
+        x = torch.randn(4, 16, 32)
         self.needs_of_modes(lambda: model(x).sum().backward())
         self.compare(model, [x])
+
+    @staticmethod
+    def weighted(forward, *shape):
+        """A model of one parameter."""
+        model = type("Model", (torch.nn.Module,), {"forward": forward})()
+        model.weight = torch.nn.Parameter(torch.randn(*shape))
+        return model
 
 
 if __name__ == "__main__":

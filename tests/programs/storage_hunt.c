@@ -64,36 +64,42 @@ static NOINLINE struct varve_storage *rows_of(struct varve_storage *storage, int
     return view;
 }
 
+/* Each holds the next one, the last the first. */
+static void ring_of(struct varve_storage *const *members, int count)
+{
+    for (int i = 0; i < count; i++) {
+        must(varve_storage_attach(members[i], members[(i + 1) % count], NULL));
+    }
+}
+
+static void release_all(struct varve_storage *const *storages, int count)
+{
+    for (int i = 0; i < count; i++) {
+        must(varve_storage_release(storages[i], NULL));
+    }
+}
+
 /* ---- leaks ---- */
 
 static NOINLINE void planted_two_that_hold_each_other(void)
 {
-    struct varve_storage *one = MAKE(3), *two = MAKE(3);
-    must(varve_storage_attach(one, two, NULL));
-    must(varve_storage_attach(two, one, NULL));
-    must(varve_storage_release(one, NULL));
-    must(varve_storage_release(two, NULL));
+    struct varve_storage *const members[] = {MAKE(3), MAKE(3)};
+    ring_of(members, 2);
+    release_all(members, 2);
 }
 
 static NOINLINE void planted_ring_of_three(void)
 {
-    struct varve_storage *members[3];
-    for (int i = 0; i < 3; i++) {
-        members[i] = touched(MAKE(2));
-    }
-    for (int i = 0; i < 3; i++) {
-        must(varve_storage_attach(members[i], members[(i + 1) % 3], NULL));
-    }
-    for (int i = 0; i < 3; i++) {
-        must(varve_storage_release(members[i], NULL));
-    }
+    struct varve_storage *const members[] = {touched(MAKE(2)), touched(MAKE(2)), touched(MAKE(2))};
+    ring_of(members, 3);
+    release_all(members, 3);
 }
 
 static NOINLINE void planted_one_that_holds_itself(void)
 {
-    struct varve_storage *storage = MAKE(5);
-    must(varve_storage_attach(storage, storage, NULL));
-    must(varve_storage_release(storage, NULL));
+    struct varve_storage *const storage = MAKE(5);
+    ring_of(&storage, 1);
+    release_all(&storage, 1);
 }
 
 static NOINLINE void planted_one_that_its_own_view_holds(void)
@@ -182,11 +188,9 @@ static NOINLINE void innocent_child_of_a_parent(void)
 
 static NOINLINE void innocent_ring_that_will_be_cut(void)
 {
-    for (int i = 0; i < 2; i++) {
-        ring[i] = touched(MAKE(2));
-    }
-    must(varve_storage_attach(ring[0], ring[1], NULL));
-    must(varve_storage_attach(ring[1], ring[0], NULL));
+    ring[0] = touched(MAKE(2));
+    ring[1] = touched(MAKE(2));
+    ring_of(ring, 2);
     must(varve_storage_release(ring[1], NULL)); /* the other one is still ours, and reaches it */
 }
 
@@ -291,13 +295,9 @@ static void release_innocents(void)
     struct varve_storage *const kept[] = {living_view, living_base, parent, global,     whole_view,
                                           in_place,    shared,      shared, handed_over};
     must(varve_storage_detach(ring[0], ring[1], NULL));
-    must(varve_storage_release(ring[0], NULL));
-    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
-        must(varve_storage_release(kept[i], NULL));
-    }
-    for (int i = 0; i < CACHED; i++) {
-        must(varve_storage_release(cache[i], NULL));
-    }
+    release_all(ring, 1);
+    release_all(kept, sizeof(kept) / sizeof(kept[0]));
+    release_all(cache, CACHED);
     varve_storage_weak_release(weak);
 }
 

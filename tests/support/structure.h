@@ -8,11 +8,6 @@
 
 #include "support/random.h"
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>

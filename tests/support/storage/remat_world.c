@@ -9,13 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOBODY UINT32_MAX
 #define INPUTS_MOST 4
 #define OUTPUTS_MOST 3
 #define LOCKS_MOST 3
 #define PINS_MOST 4
 #define BYTES_MOST 1000
-#define TABLES_LEAST 2048U /* tests without memory count on it */
 
 #define WRONG(world, ...)                                                  \
     do {                                                                   \
@@ -32,49 +30,10 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
-/* Room for what is about to be made; the planner itself is asked for numbers later. */
-static void reserve(struct remat_world *world)
-{
-    uint32_t tensors = world->remat->graph.tensor_count, storages = world->remat->graph.storage_count;
-    if (tensors > world->tensor_capacity) {
-        tensors = tensors < TABLES_LEAST ? TABLES_LEAST : 2 * tensors;
-        world->tensors = realloc(world->tensors, tensors * sizeof(*world->tensors));
-        memset(world->tensors + world->tensor_capacity, 0,
-               (tensors - world->tensor_capacity) * sizeof(*world->tensors));
-        world->tensor_capacity = tensors;
-    }
-    if (storages > world->storage_capacity) {
-        storages = storages < TABLES_LEAST ? TABLES_LEAST : 2 * storages;
-        world->storages = realloc(world->storages, storages * sizeof(*world->storages));
-        for (uint32_t i = world->storage_capacity; i < storages; i++) {
-            world->storages[i] = (struct remat_world_storage){.first = NOBODY};
-        }
-        world->storage_capacity = storages;
-    }
-}
-
-static void unlist(struct remat_world *world, uint32_t tensor)
-{
-    if (!world->tensors[tensor].is_listed) {
-        return;
-    }
-    uint32_t *link = &world->storages[world->tensors[tensor].storage].first;
-    while (*link != tensor) {
-        link = &world->tensors[*link].next;
-    }
-    *link = world->tensors[tensor].next;
-    world->tensors[tensor].is_listed = false;
-}
-
-/* The first run of an operator: its outputs have storages now. */
-static void enlist(struct remat_world *world, uint32_t tensor)
-{
-    uint32_t storage = varve_remat_storage(world->remat, tensor);
-    unlist(world, tensor);
-    world->tensors[tensor] =
-        (struct remat_world_tensor){.storage = storage, .next = world->storages[storage].first, .is_listed = true};
-    world->storages[storage].first = tensor;
-}
+/* A tensor that the storage has; its elements are those of its value. */
+#define FOR_EACH_OF(world, storage_number, t)                                                              \
+    for (uint32_t t = 0, tensors_of_world = (world)->remat->graph.tensor_count; t < tensors_of_world; t++) \
+        if ((world)->tensors[t].is_listed && (world)->tensors[t].storage == (storage_number))
 
 /* ---- the driver ---- */
 
@@ -87,7 +46,6 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
 {
     struct remat_world *world = context;
     uint64_t hash = (uint64_t)(uintptr_t)varve_remat_user(world->remat, run->op);
-    reserve(world);
     if (world->remat->used + world->remat->graph.ops[run->op].total_size > world->remat->options.budget) {
         WRONG(world, "a run of operator %u beyond the budget", run->op);
     }
@@ -113,10 +71,11 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
         if (run->outputs[i] == VARVE_REMAT_NONE) {
             continue;
         }
-        if (!run->is_remat) {
-            enlist(world, run->outputs[i]);
-        }
         struct remat_world_tensor *tensor = &world->tensors[run->outputs[i]];
+        if (!run->is_remat) {
+            *tensor = (struct remat_world_tensor){.storage = varve_remat_storage(world->remat, run->outputs[i]),
+                                                  .is_listed = true};
+        }
         tensor->value = mix(hash, i);
         tensor->is_present = true;
     }
@@ -126,8 +85,8 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
 static void drive_evict(void *context, uint32_t storage)
 {
     struct remat_world *world = context;
-    reserve(world);
-    for (uint32_t t = world->storages[storage].first; t != NOBODY; t = world->tensors[t].next) {
+    FOR_EACH_OF(world, storage, t)
+    {
         world->tensors[t].is_present = false;
         world->tensors[t].value = 0;
     }
@@ -139,14 +98,14 @@ static void drive_evict(void *context, uint32_t storage)
 static void drive_forget(void *context, uint32_t storage)
 {
     struct remat_world *world = context;
-    reserve(world);
-    while (world->storages[storage].first != NOBODY) {
-        if (world->tensors[world->storages[storage].first].is_present) {
+    FOR_EACH_OF(world, storage, t)
+    {
+        if (world->tensors[t].is_present) {
             WRONG(world, "storage %u was forgotten with its elements", storage);
         }
-        unlist(world, world->storages[storage].first);
+        world->tensors[t].is_listed = false;
     }
-    world->storages[storage] = (struct remat_world_storage){.first = NOBODY};
+    world->storages[storage] = (struct remat_world_storage){0};
     world->forgotten++;
 }
 
@@ -242,22 +201,17 @@ static void check_counters(struct remat_world *world)
 static void check_storages(struct remat_world *world)
 {
     const struct remat_graph *graph = &world->remat->graph;
-    for (uint32_t i = 0; i < graph->storage_count; i++) {
-        const struct remat_world_storage *storage = &world->storages[i];
-        if (storage->first == NOBODY) {
+    for (uint32_t t = 0; t < graph->tensor_count; t++) {
+        const struct remat_world_tensor *tensor = &world->tensors[t];
+        if (!tensor->is_listed) {
             continue;
         }
-        for (uint32_t t = storage->first; t != NOBODY; t = world->tensors[t].next) {
-            if (graph->tensors[t].storage == i &&
-                world->tensors[t].is_present != varve_remat_is_defined(world->remat, t)) {
-                WRONG(world, "tensor %u is %s, not so its value", t,
-                      varve_remat_is_defined(world->remat, t) ? "defined" : "undefined");
-            }
+        uint32_t i = tensor->storage, locks = world->storages[i].locks + world->storages[i].is_pinned;
+        if (graph->tensors[t].storage == i && tensor->is_present != varve_remat_is_defined(world->remat, t)) {
+            WRONG(world, "tensor %u is %s, not so its value", t, tensor->is_present ? "undefined" : "defined");
         }
-        if (world->options.dealloc != VARVE_REMAT_DEALLOC_BANISH &&
-            graph->storages[i].locks != storage->locks + storage->is_pinned) {
-            WRONG(world, "storage %u has %u locks, not %u", i, graph->storages[i].locks,
-                  storage->locks + storage->is_pinned);
+        if (world->options.dealloc != VARVE_REMAT_DEALLOC_BANISH && graph->storages[i].locks != locks) {
+            WRONG(world, "storage %u has %u locks, not %u", i, graph->storages[i].locks, locks);
         }
     }
     for (unsigned i = 0; i < world->handle_count; i++) {
@@ -378,7 +332,6 @@ static void step_compute(struct remat_world *world)
     }
     uint32_t outputs[OUTPUTS_MOST];
     int error = varve_remat_compute(world->remat, &chosen.op, outputs, &world->message);
-    reserve(world);
     world->runs_until_failure = 0;
     for (unsigned i = 0; i < chosen.op.output_count; i++) {
         world->storages_made += chosen.aliases[i] < 0;
@@ -493,6 +446,9 @@ static void step_live(struct remat_world *world, uint32_t tensor, uint64_t kind)
 bool remat_world_step(struct remat_world *world)
 {
     uint64_t kind = pick(world, 100);
+    if (world->remat->graph.tensor_count > REMAT_WORLD_NUMBERS - REMAT_WORLD_HANDLES) {
+        WRONG(world, "more tensors than there is room for");
+    }
     if (world->is_over || world->wrong[0] != '\0') {
         return world->wrong[0] == '\0';
     }
@@ -522,7 +478,11 @@ bool remat_world_step(struct remat_world *world)
 int remat_world_open(struct remat_world *world, const struct remat_world_options *options,
                      uint64_t (*choose)(void *source, uint64_t limit), void *source)
 {
-    *world = (struct remat_world){.options = *options, .choose = choose, .source = source};
+    *world = (struct remat_world){.options = *options,
+                                  .choose = choose,
+                                  .source = source,
+                                  .tensors = calloc(REMAT_WORLD_NUMBERS, sizeof(*world->tensors)),
+                                  .storages = calloc(REMAT_WORLD_NUMBERS, sizeof(*world->storages))};
     struct varve_remat_options planner;
     varve_remat_options_init(&planner);
     planner.heuristic = varve_remat_heuristic_find(options->heuristic);
@@ -533,7 +493,14 @@ int remat_world_open(struct remat_world *world, const struct remat_world_options
     planner.is_live = options->is_live;
     planner.driver = (struct varve_remat_driver){
         .context = world, .run = drive_run, .evict = drive_evict, .forget = drive_forget, .event = drive_event};
-    return varve_remat_open(&planner, &world->remat, &world->message);
+    int error = world->tensors == NULL || world->storages == NULL
+                    ? VARVE_ERROR_NO_MEMORY
+                    : varve_remat_open(&planner, &world->remat, &world->message);
+    if (error != 0) {
+        free(world->tensors);
+        free(world->storages);
+    }
+    return error;
 }
 
 bool remat_world_finish(struct remat_world *world)

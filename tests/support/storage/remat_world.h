@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define REMAT_WORLD_HANDLES 48
+#define REMAT_WORLD_NUMBERS (1U << 16) /* tensors, storages: as many as a program may have at a time */
 #define REMAT_WORLD_CAUSES (VARVE_REMAT_CAUSE_INPUT + 1)
 
 struct remat_world_options {
@@ -31,12 +32,11 @@ struct remat_world_options {
 
 struct remat_world_tensor {
     uint64_t value, expected;
-    uint32_t storage, next; /* in its storage */
-    bool is_present, is_listed;
+    uint32_t storage;
+    bool is_present, is_listed; /* its storage has not been forgotten */
 };
 
 struct remat_world_storage {
-    uint32_t first; /* tensor, UINT32_MAX: none */
     uint32_t locks;
     bool is_pinned;
 };
@@ -52,9 +52,8 @@ struct remat_world {
     struct varve_message message;
     uint64_t (*choose)(void *source, uint64_t limit); /* 0 to limit - 1 */
     void *source;
-    struct remat_world_tensor *tensors;
+    struct remat_world_tensor *tensors; /* by their numbers */
     struct remat_world_storage *storages;
-    uint32_t tensor_capacity, storage_capacity;
     struct remat_world_handle handles[REMAT_WORLD_HANDLES];
     unsigned handle_count, lock_count;
     uint32_t locked[REMAT_WORLD_HANDLES]; /* tensors */

@@ -8,10 +8,6 @@
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/random.h"
@@ -35,15 +31,25 @@ struct thread_worker {
     unsigned errors, locked, missed;
 };
 
-struct thread_counted {
-    unsigned releases; /* atomic */
-};
+/* All threads do it, each with its worker; none meets an error. */
+static inline void thread_run_all(struct thread_worker *workers, const struct pool *pool, void *(*body)(void *))
+{
+    uint64_t seed = test_first_seed(1);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i].pool = pool;
+        workers[i].random = seed + i;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, body, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].errors, 0);
+    }
+}
 
 static inline void thread_count_release(void *context, void *data)
 {
-    struct thread_counted *counted = context;
     (void)data;
-    __atomic_add_fetch(&counted->releases, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch((unsigned *)context, 1, __ATOMIC_SEQ_CST);
 }
 
 /* References, views and weak references come and go; at its middle the thread gives back what it was given. */
@@ -75,32 +81,30 @@ static inline void *thread_work(void *context)
 
 static inline void rule_references_of_threads(void **state)
 {
-    struct thread_counted counted = {0};
-    char bytes[16];
-    struct varve_foreign foreign = {
-        .data = bytes, .bytes = sizeof(bytes), .release = thread_count_release, .context = &counted};
-    uint64_t seed = test_first_seed(1);
-    foreign.memory = ((const struct pool *)*state)->memory; /* nobody looks at its elements */
+    const struct pool *pool = *state;
+    unsigned releases = 0;
+    char bytes[16]; /* at whose elements nobody looks */
+    const struct varve_foreign foreign = {.data = bytes,
+                                          .bytes = sizeof(bytes),
+                                          .release = thread_count_release,
+                                          .context = &releases,
+                                          .memory = pool->memory};
     struct varve_geometry geometry;
     assert_int_equal(varve_geometry_contiguous(2, thread_shape, &geometry, NULL), VARVE_OK);
     struct varve_storage *storage;
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, NULL, &storage, NULL), VARVE_OK);
-    struct thread_worker workers[THREADS];
+    struct thread_worker workers[THREADS] = {{0}};
     for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct thread_worker){
-            .storage = varve_storage_retain(storage), .weak = varve_storage_weak_retain(storage), .random = seed + i};
+        workers[i].storage = varve_storage_retain(storage);
+        workers[i].weak = varve_storage_weak_retain(storage);
     }
     varve_storage_release(storage, NULL);
+    thread_run_all(workers, pool, thread_work);
     for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_work, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        assert_int_equal(workers[i].errors, 0);
         assert_int_equal(workers[i].locked + workers[i].missed, THREAD_STEPS);
         assert_true(workers[i].locked >= THREAD_STEPS / 2);
     }
-    assert_int_equal(counted.releases, 1);
+    assert_int_equal(releases, 1);
     assert_int_equal(varve_storage_live(), 0);
 }
 
@@ -125,14 +129,7 @@ static inline void *thread_create_and_destroy(void *context)
 static inline void rule_a_million_cycles(void **state)
 {
     struct thread_worker workers[THREADS] = {{0}};
-    for (unsigned i = 0; i < THREADS; i++) {
-        workers[i].pool = *state;
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_create_and_destroy, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        assert_int_equal(workers[i].errors, 0);
-    }
+    thread_run_all(workers, *state, thread_create_and_destroy);
     assert_int_equal(varve_storage_live(), 0);
 }
 
@@ -191,16 +188,8 @@ static inline void *thread_fill_and_copy(void *context)
 static inline void rule_blocks_of_threads(void **state)
 {
     const struct pool *pool = *state;
-    struct thread_worker workers[THREADS];
-    uint64_t seed = test_first_seed(1);
-    for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct thread_worker){.pool = pool, .random = seed + i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_fill_and_copy, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        assert_int_equal(workers[i].errors, 0);
-    }
+    struct thread_worker workers[THREADS] = {{0}};
+    thread_run_all(workers, pool, thread_fill_and_copy);
     for (unsigned i = 0; i < THREADS && pool->device != NULL; i++) {
         assert_int_equal(pool->device->ops->stream_synchronize(pool->device, workers[i].stream), VARVE_OK);
     }
@@ -240,15 +229,8 @@ static inline void *thread_first_uses(void *context)
 
 static inline void rule_first_uses_of_threads(void **state)
 {
-    struct thread_worker workers[THREADS];
-    for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct thread_worker){.pool = *state, .random = i + 1};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_first_uses, &workers[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        assert_int_equal(workers[i].errors, 0);
-    }
+    struct thread_worker workers[THREADS] = {{0}};
+    thread_run_all(workers, *state, thread_first_uses);
 }
 
 #define THREAD_RULES(kind)                                                               \

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/storage/training.h"
 
+#include "trace/error.h"
+
 #include <string.h>
 
 #define SEED UINT64_C(20260)
@@ -26,9 +28,7 @@ static tensor *binary(struct state *state, int (*op)(tensor *, tensor *, tensor 
                       tensor *b, int take)
 {
     tensor *out = NULL;
-    if (state->error == VARVE_OK) {
-        state->error = op(a, b, &out, state->message);
-    }
+    VARVE_THEN(state->error, op(a, b, &out, state->message));
     varve_tensor_release((take & TAKE_A) != 0 ? a : NULL);
     varve_tensor_release((take & TAKE_B) != 0 ? b : NULL);
     return out;
@@ -37,9 +37,7 @@ static tensor *binary(struct state *state, int (*op)(tensor *, tensor *, tensor 
 static tensor *unary(struct state *state, int (*op)(tensor *, tensor **, struct varve_message *), tensor *a)
 {
     tensor *out = NULL;
-    if (state->error == VARVE_OK) {
-        state->error = op(a, &out, state->message);
-    }
+    VARVE_THEN(state->error, op(a, &out, state->message));
     varve_tensor_release(a);
     return out;
 }
@@ -47,18 +45,14 @@ static tensor *unary(struct state *state, int (*op)(tensor *, tensor **, struct 
 static tensor *transposed(struct state *state, tensor *a)
 {
     tensor *out = NULL;
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_transpose(a, 0, 1, &out, state->message);
-    }
+    VARVE_THEN(state->error, varve_tensor_transpose(a, 0, 1, &out, state->message));
     return out;
 }
 
 static tensor *same(struct state *state, tensor *a)
 {
     tensor *out = NULL;
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_copy(a, &out, state->message);
-    }
+    VARVE_THEN(state->error, varve_tensor_copy(a, &out, state->message));
     return out;
 }
 
@@ -69,12 +63,8 @@ static tensor *number(struct state *state, double value)
     const struct varve_tensor_type type = {.dtype = VARVE_DTYPE_F32};
     const struct varve_scalar scalar = {.kind = VARVE_SCALAR_REAL, .real = value};
     tensor *out = NULL;
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_op_fill(state->runtime, &type, scalar, &out, state->message);
-    }
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_pin(out, state->message);
-    }
+    VARVE_THEN(state->error, varve_tensor_op_fill(state->runtime, &type, scalar, &out, state->message));
+    VARVE_THEN(state->error, varve_tensor_pin(out, state->message));
     return out;
 }
 
@@ -83,13 +73,9 @@ static tensor *parameter(struct state *state, int64_t rows, int64_t columns, uin
     const int64_t shape[] = {rows, columns};
     const struct varve_tensor_type type = {VARVE_DTYPE_F32, 2, shape};
     tensor *out = NULL;
-    if (state->error == VARVE_OK) {
-        state->error =
-            varve_tensor_op_normal(state->runtime, &type, SEED, sequence, 0, deviation, &out, state->message);
-    }
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_pin(out, state->message);
-    }
+    VARVE_THEN(state->error,
+               varve_tensor_op_normal(state->runtime, &type, SEED, sequence, 0, deviation, &out, state->message));
+    VARVE_THEN(state->error, varve_tensor_pin(out, state->message));
     return out;
 }
 
@@ -140,9 +126,7 @@ static tensor *backward(struct state *state, unsigned layer, tensor *gradient)
     if (state->error == VARVE_OK) {
         state->error = varve_tensor_pin(next, state->message); /* its history ends here */
     }
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_assign(w, next, state->message);
-    }
+    VARVE_THEN(state->error, varve_tensor_assign(w, next, state->message));
     varve_tensor_release(next);
     varve_tensor_release(gradient);
     varve_tensor_release(s);
@@ -155,12 +139,8 @@ static float value_of(struct state *state, tensor *scalar)
 {
     struct varve_storage *storage, *host;
     float value = 0;
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_borrow(scalar, &storage, state->message);
-    }
-    if (state->error == VARVE_OK) {
-        state->error = varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F32, &host, state->message);
-    }
+    VARVE_THEN(state->error, varve_tensor_borrow(scalar, &storage, state->message));
+    VARVE_THEN(state->error, varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F32, &host, state->message));
     if (state->error == VARVE_OK) {
         value = *(const float *)varve_storage_data(host);
         varve_storage_release(host, NULL);
@@ -182,9 +162,7 @@ static float step(struct state *state)
     varve_tensor_release(state->outputs[layers]);
     state->outputs[layers] = NULL;
     tensor *squares = binary(state, varve_tensor_op_mul, difference, difference, KEEP);
-    if (state->error == VARVE_OK) {
-        state->error = varve_tensor_op_mean(squares, VARVE_OP_ALL_AXES, &loss, state->message);
-    }
+    VARVE_THEN(state->error, varve_tensor_op_mean(squares, VARVE_OP_ALL_AXES, &loss, state->message));
     varve_tensor_release(squares);
     tensor *gradient = binary(state, varve_tensor_op_mul, difference, state->slope, TAKE_A);
     for (unsigned i = layers; i-- > 0;) {

@@ -5,10 +5,6 @@
  * one it is skipped.
  * Costs: 1 s
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <cmocka.h>
 

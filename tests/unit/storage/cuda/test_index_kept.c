@@ -5,10 +5,6 @@
  * that all positions share.
  * Costs: 1 s
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/cuda/index.h"

@@ -4,10 +4,6 @@
  * the units that elements are moved in. The kernels' own arithmetic is repeated here as they do it.
  * Costs: 1 s
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/cuda/copy.h"

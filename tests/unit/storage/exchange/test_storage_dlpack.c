@@ -1,35 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DLPack's tensors of storages, and storages of tensors: the same addresses on both sides, each deleter called once
- * in every order of releases, by whatever thread, and tensors that can't be are refused. A producer of another
- * library is played by the test.
+ * DLPack's tensors of storages, and storages of tensors: what a tensor says, that an export waits for the device, tensors
+ * that can't be are refused with one call of their deleter, and whoever is last of many threads calls it once. A producer
+ * of another library is played by the test. Every order of releases, copies and what may only be read are in
+ * tests/conformance/test_dlpack.py.
  * Reads damaged input: tensors whose fields may be anything.
  * Costs: 1 s
  */
-#include <cmocka.h>
-
-#include "storage/storage.h"
 #include "support/random.h"
+#include "support/storage/storage_rules.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#define MIB (UINT64_C(1) << 20)
-
-static const int64_t shape_23[] = {2, 3};
-static struct varve_message message;
 
 static int nothing_is_left(void **state)
 {
     (void)state;
     return varve_storage_live() == 0 ? 0 : -1;
-}
-
-static void release(struct varve_storage *storage)
-{
-    assert_int_equal(varve_storage_release(storage, &message), VARVE_OK);
 }
 
 /* ---- another library ---- */
@@ -99,40 +86,44 @@ static struct varve_dlpack_managed *produce_unversioned(struct producer *produce
 
 /* ---- what an exported tensor says ---- */
 
+static struct varve_dlpack_versioned *exported(struct varve_storage *storage)
+{
+    struct varve_dlpack_versioned *tensor;
+    rule_ok(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &rule_message));
+    return tensor;
+}
+
+static struct varve_dlpack_managed *exported_unversioned(struct varve_storage *storage)
+{
+    struct varve_dlpack_managed *managed;
+    rule_ok(varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &rule_message));
+    return managed;
+}
+
 TEST_WITH(test_export, NULL, nothing_is_left)
 {
     struct varve_storage *storage, *view;
     const int64_t smaller[] = {1};
-    assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_I16, 2, shape_23, &storage, &message), VARVE_OK);
-    assert_int_equal(varve_storage_slice(storage, 1, VARVE_SLICE_NONE, 0, -1, &view, &message), VARVE_OK);
-    struct varve_dlpack_versioned *tensor;
-    assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message), VARVE_OK);
+    rule_ok(varve_storage_zeros(NULL, VARVE_DTYPE_I16, 2, rule_23, &storage, &rule_message));
+    rule_ok(varve_storage_slice(storage, 1, VARVE_SLICE_NONE, 0, -1, &view, &rule_message));
+    struct varve_dlpack_versioned *tensor = exported(view);
     assert_int_equal(tensor->version.major, 1);
     assert_int_equal(tensor->flags, 0);
-    assert_int_equal(tensor->tensor.device.type, VARVE_DLPACK_CPU);
-    assert_int_equal(tensor->tensor.device.id, 0);
-    assert_int_equal(tensor->tensor.dtype.code, VARVE_DLPACK_INT);
-    assert_int_equal(tensor->tensor.dtype.bits, 16);
-    assert_int_equal(tensor->tensor.dtype.lanes, 1);
+    assert_memory_equal(&tensor->tensor.device, (&(struct varve_dlpack_device){VARVE_DLPACK_CPU, 0}), 8);
     assert_int_equal(tensor->tensor.ndim, 2);
     assert_memory_equal(tensor->tensor.shape, ((int64_t[]){2, 2}), 16);
     assert_memory_equal(tensor->tensor.strides, ((int64_t[]){3, -1}), 16);
     assert_int_equal(tensor->tensor.byte_offset, 0);
     assert_ptr_equal(tensor->tensor.data, (int16_t *)varve_storage_data(storage) + 2);
-    ((int16_t *)tensor->tensor.data)[-1] = 77;
-    assert_int_equal(((int16_t *)varve_storage_data(storage))[1], 77);
     assert_int_equal(varve_storage_use_count(storage), 3); /* the two views' */
-    assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_ERROR_BUSY);
-    release(view);
-    struct varve_dlpack_managed *managed;
-    assert_int_equal(varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
-                     VARVE_OK);
+    rule_release(view);
+    struct varve_dlpack_managed *managed = exported_unversioned(storage);
     assert_ptr_equal(managed->tensor.data, varve_storage_data(storage));
     tensor->deleter(tensor);
-    assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_ERROR_BUSY);
+    assert_int_equal(varve_storage_resize(storage, 1, smaller, &rule_message), VARVE_ERROR_BUSY);
     managed->deleter(managed);
-    assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_OK);
-    release(storage);
+    rule_ok(varve_storage_resize(storage, 1, smaller, &rule_message));
+    rule_release(storage);
 }
 
 TEST_WITH(test_export_types, NULL, nothing_is_left)
@@ -144,78 +135,40 @@ TEST_WITH(test_export_types, NULL, nothing_is_left)
     const int64_t empty[] = {3, 0};
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
         struct varve_storage *storage, *back;
-        assert_int_equal(varve_storage_empty(NULL, i, i % 2 == 0 ? 0 : 2, empty, &storage, &message), VARVE_OK);
-        struct varve_dlpack_versioned *tensor;
-        assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
-                         VARVE_OK);
+        rule_ok(varve_storage_empty(NULL, i, i % 2 == 0 ? 0 : 2, empty, &storage, &rule_message));
+        struct varve_dlpack_versioned *tensor = exported(storage);
         assert_memory_equal(&tensor->tensor.dtype, &expected[i], sizeof(expected[i]));
         assert_true((tensor->tensor.data == NULL) == (i % 2 != 0)); /* no elements, no address */
-        assert_int_equal(varve_storage_from_dlpack(tensor, NULL, "back", &back, &message), VARVE_OK);
+        rule_ok(varve_storage_from_dlpack(tensor, NULL, "back", &back, &rule_message));
         assert_int_equal(varve_storage_dtype(back), i);
         assert_int_equal(varve_storage_count(back), i % 2 == 0);
         assert_ptr_equal(varve_storage_data(back), varve_storage_data(storage));
         assert_string_equal(varve_storage_name(back), "back");
-        assert_int_equal(varve_storage_check(back, &message), VARVE_OK);
-        release(storage);
-        release(back);
+        rule_ok(varve_storage_check(back, &rule_message));
+        rule_release(storage);
+        rule_release(back);
     }
 }
 
-TEST_WITH(test_export_copy, NULL, nothing_is_left)
+/* Streams that host memory has not, and memory that DLPack does not know. */
+static void test_export_errors(void **state)
 {
-    struct producer producer;
-    struct varve_dlpack_versioned *source = produce(&producer), *tensor;
-    source->flags = VARVE_DLPACK_READ_ONLY;
-    struct varve_storage *storage, *transposed;
-    assert_int_equal(varve_storage_from_dlpack(source, NULL, NULL, &storage, &message), VARVE_OK);
-    assert_int_equal(varve_storage_transpose(storage, 0, 1, &transposed, &message), VARVE_OK);
-    assert_int_equal(varve_storage_to_dlpack(transposed, VARVE_DLPACK_STREAM_NONE, true, &tensor, &message), VARVE_OK);
-    assert_int_equal(tensor->flags, VARVE_DLPACK_IS_COPIED);
-    assert_memory_equal(tensor->tensor.strides, ((int64_t[]){2, 1}), 16);
-    assert_int_equal(varve_storage_use_count(transposed), 1);
-    struct varve_dlpack_managed *managed;
-    assert_int_equal(
-        varve_storage_to_dlpack_unversioned(transposed, VARVE_DLPACK_STREAM_NONE, true, &managed, &message), VARVE_OK);
-    release(storage);
-    release(transposed);
-    assert_int_equal(producer.deleted, 1);
-    assert_memory_equal(tensor->tensor.data, ((float[]){0, 3, 1, 4, 2, 5}), 24);
-    assert_memory_equal(managed->tensor.data, ((float[]){0, 3, 1, 4, 2, 5}), 24);
-    tensor->deleter(tensor);
-    managed->deleter(managed);
-}
-
-TEST_WITH(test_export_errors, NULL, nothing_is_left)
-{
-    struct varve_sim_options sim = {.capacity_bytes = 64 * MIB};
+    const struct varve_storage_options options = {.memory = ((const struct pool *)*state)->memory};
     struct varve_dlpack_versioned *tensor = NULL;
-    struct varve_storage *storage;
-    assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_F64, 2, shape_23, &storage, &message), VARVE_OK);
-    for (int64_t stream = 0; stream < 3; stream++) {
-        assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message), VARVE_ERROR_INVALID);
-    }
-    assert_string_equal(message.text, "stream 2 for elements in host memory, which has none");
-    release(storage);
-    struct varve_alloc_options options;
-    varve_alloc_options_init(&options);
-    assert_int_equal(varve_sim_open(&sim, &options.device, &message), VARVE_OK);
-    struct varve_alloc *alloc;
-    assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
-    struct varve_memory *memory;
-    assert_int_equal(varve_memory_open(alloc, &memory, &message), VARVE_OK);
-    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = memory}, VARVE_DTYPE_F64, 2,
-                                         shape_23, &storage, &message),
-                     VARVE_OK);
-    assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
-                     VARVE_ERROR_UNSUPPORTED);
-    assert_string_equal(message.text, "DLPack knows no memory of the device 'sim'");
     struct varve_dlpack_device device;
+    struct varve_storage *storage;
+    rule_ok(varve_storage_zeros(NULL, VARVE_DTYPE_F64, 2, rule_23, &storage, &rule_message));
+    for (int64_t stream = 0; stream < 3; stream++) {
+        rule_refused(varve_storage_to_dlpack(storage, stream, false, &tensor, &rule_message), VARVE_ERROR_INVALID,
+                     "for elements in host memory, which has none");
+    }
+    rule_release(storage);
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F64, 2, rule_23, &storage, &rule_message));
+    rule_refused(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, &rule_message),
+                 VARVE_ERROR_UNSUPPORTED, "DLPack knows no memory of the device 'sim'");
     assert_int_equal(varve_storage_dlpack_device(storage, &device, NULL), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(varve_storage_use_count(storage), 1);
-    release(storage);
-    assert_int_equal(varve_memory_close(memory, &message), VARVE_OK);
-    varve_alloc_close(alloc);
-    options.device->ops->close(options.device);
+    rule_release(storage);
     assert_null(tensor);
 }
 
@@ -236,50 +189,38 @@ static void *export_and_look(void *context)
     return NULL;
 }
 
-TEST_WITH(test_export_waits, NULL, nothing_is_left)
+static void test_export_waits(void **state)
 {
-    const struct varve_host_options host = {.limit_bytes = 64 * MIB};
-    struct varve_alloc_options options;
+    const struct pool *pool = *state;
+    const struct varve_storage_options options = {.memory = pool->memory, .stream = 5};
     struct waiting waiting = {.error = VARVE_ERROR_IO};
-    varve_alloc_options_init(&options);
-    assert_int_equal(varve_host_open(&host, &options.device, &message), VARVE_OK);
-    struct varve_alloc *alloc;
-    assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
-    struct varve_memory *memory;
-    assert_int_equal(varve_memory_open(alloc, &memory, &message), VARVE_OK);
-    assert_int_equal(varve_storage_zeros(&(struct varve_storage_options){.memory = memory, .stream = 5},
-                                         VARVE_DTYPE_I32, 2, shape_23, &waiting.storage, &message),
-                     VARVE_OK);
+    rule_ok(varve_storage_zeros(&options, VARVE_DTYPE_I32, 2, rule_23, &waiting.storage, &rule_message));
     uint64_t addr = (uint64_t)(uintptr_t)varve_storage_data(waiting.storage);
-    assert_int_equal(varve_host_stream_block(options.device, 5), VARVE_OK);
-    assert_int_equal(options.device->ops->fill(options.device, addr, 0x12345678, 4, 6, 5), VARVE_OK);
+    rule_ok(varve_host_stream_block(pool->device, 5));
+    rule_ok(pool->device->ops->fill(pool->device, addr, 0x12345678, 4, 6, 5));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, export_and_look, &waiting), 0);
     usleep(20000); /* time to return too early */
-    assert_int_equal(varve_host_stream_release(options.device, 5), VARVE_OK);
+    rule_ok(varve_host_stream_release(pool->device, 5));
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(waiting.error, VARVE_OK);
+    rule_ok(waiting.error);
     assert_int_equal(waiting.first, 0x12345678);
-    release(waiting.storage);
-    assert_int_equal(varve_memory_close(memory, &message), VARVE_ERROR_BUSY);
+    rule_release(waiting.storage);
+    assert_int_equal(varve_memory_close(pool->memory, &rule_message), VARVE_ERROR_BUSY);
     waiting.tensor->deleter(waiting.tensor);
-    assert_int_equal(varve_memory_close(memory, &message), VARVE_OK);
-    varve_alloc_close(alloc);
-    options.device->ops->close(options.device);
 }
 
 /* ---- what an import makes of a tensor ---- */
 
-static void expect(struct varve_storage *storage, size_t count, const float *expected)
+/* Taken, with these elements from `data` on; then released. */
+static void take(struct producer *producer, const void *data, size_t count, const float *expected)
 {
-    assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
-    struct varve_storage *copy;
-    assert_int_equal(varve_storage_clone(storage, NULL, &copy, &message), VARVE_OK);
-    assert_int_equal(varve_storage_count(copy), count);
-    if (count > 0) {
-        assert_memory_equal(varve_storage_data(copy), expected, count * sizeof(*expected));
-    }
-    release(copy);
+    struct varve_storage *storage;
+    rule_ok(varve_storage_from_dlpack(&producer->tensor->versioned, NULL, NULL, &storage, &rule_message));
+    rule_ok(varve_storage_check(storage, &rule_message));
+    assert_ptr_equal(varve_storage_data(storage), data);
+    rule_expect(storage, count, expected);
+    rule_release(storage);
 }
 
 TEST_WITH(test_import_forms, NULL, nothing_is_left)
@@ -288,11 +229,7 @@ TEST_WITH(test_import_forms, NULL, nothing_is_left)
     struct varve_dlpack_versioned *tensor = produce(&producer);
     tensor->tensor.strides = NULL; /* contiguous */
     tensor->version.minor = 99;
-    struct varve_storage *storage;
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
-    assert_ptr_equal(varve_storage_data(storage), producer.elements);
-    expect(storage, 6, (const float[]){0, 1, 2, 3, 4, 5});
-    release(storage);
+    take(&producer, producer.elements, 6, (const float[]){0, 1, 2, 3, 4, 5});
     assert_int_equal(producer.deleted, 1);
 
     tensor = produce(&producer); /* backwards, from the last element */
@@ -300,68 +237,29 @@ TEST_WITH(test_import_forms, NULL, nothing_is_left)
     producer.strides[0] = -3;
     producer.strides[1] = -1;
     tensor->tensor.device.type = VARVE_DLPACK_CUDA_HOST;
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
-    assert_ptr_equal(varve_storage_data(storage), (float *)producer.elements + 5);
-    expect(storage, 6, (const float[]){5, 4, 3, 2, 1, 0});
-    release(storage);
+    take(&producer, (float *)producer.elements + 5, 6, (const float[]){5, 4, 3, 2, 1, 0});
     assert_int_equal(producer.deleted, 1);
 
-    tensor = produce(&producer); /* one column, whose first axis is of size 1 and has any stride */
+    produce(&producer); /* one column, whose first axis is of size 1 and has any stride */
     producer.shape[0] = 1;
     producer.strides[0] = INT64_MIN;
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
-    expect(storage, 3, (const float[]){0, 1, 2});
-    release(storage);
+    take(&producer, producer.elements, 3, (const float[]){0, 1, 2});
     assert_int_equal(producer.deleted, 1);
 
     tensor = produce(&producer); /* no elements, and nothing that strides could mean */
     producer.shape[0] = 0;
     producer.strides[0] = producer.strides[1] = INT64_MAX;
     tensor->tensor.data = NULL;
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
-    assert_null(varve_storage_data(storage));
-    expect(storage, 0, NULL);
-    release(storage);
+    take(&producer, NULL, 0, NULL);
     assert_int_equal(producer.deleted, 1);
 
     tensor = produce(&producer); /* a number, and nothing to call */
     tensor->tensor.ndim = 0;
     tensor->tensor.shape = tensor->tensor.strides = NULL;
     tensor->deleter = NULL;
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
-    expect(storage, 1, (const float[]){0});
-    release(storage);
+    take(&producer, producer.elements, 1, (const float[]){0});
     assert_int_equal(producer.deleted, 0);
     producer_delete(&producer);
-}
-
-TEST_WITH(test_import_read_only, NULL, nothing_is_left)
-{
-    const struct varve_scalar one = {.kind = VARVE_SCALAR_INTEGER, .integer = 1};
-    struct producer producer;
-    struct varve_dlpack_versioned *tensor = produce(&producer);
-    tensor->flags = VARVE_DLPACK_READ_ONLY;
-    struct varve_storage *storage, *view, *copy;
-    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
-    assert_int_equal(varve_storage_select(storage, 0, 0, &view, &message), VARVE_OK);
-    assert_true(varve_storage_is_read_only(storage));
-    assert_true(varve_storage_is_read_only(view));
-    assert_int_equal(varve_storage_fill(view, one, &message), VARVE_ERROR_PERMISSION);
-    assert_int_equal(varve_storage_copy(storage, view, &message), VARVE_ERROR_PERMISSION);
-    struct varve_dlpack_managed *managed;
-    assert_int_equal(varve_storage_to_dlpack_unversioned(view, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
-                     VARVE_ERROR_PERMISSION);
-    assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message), VARVE_OK);
-    assert_int_equal(tensor->flags, VARVE_DLPACK_READ_ONLY);
-    tensor->deleter(tensor);
-    assert_int_equal(varve_storage_clone(view, NULL, &copy, &message), VARVE_OK);
-    assert_false(varve_storage_is_read_only(copy));
-    assert_int_equal(varve_storage_fill(copy, one, &message), VARVE_OK);
-    expect(view, 3, (const float[]){0, 1, 2});
-    release(copy);
-    release(storage);
-    release(view);
-    assert_int_equal(producer.deleted, 1);
 }
 
 /* ---- tensors that are refused ---- */
@@ -430,12 +328,12 @@ TEST_WITH(test_import_errors, NULL, nothing_is_left)
         struct varve_dlpack_versioned *tensor = produce(&producer);
         struct varve_storage *storage = NULL;
         cases[i].damage(tensor);
-        message.text[0] = '\0';
-        assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), cases[i].error);
+        rule_message.text[0] = '\0';
+        assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &rule_message), cases[i].error);
         if (cases[i].text != NULL) {
-            assert_string_equal(message.text, cases[i].text);
+            assert_string_equal(rule_message.text, cases[i].text);
         }
-        assert_true(message.text[0] != '\0');
+        assert_true(rule_message.text[0] != '\0');
         assert_null(storage);
         assert_int_equal(producer.deleted, 1);
         assert_int_equal(varve_storage_live(), 0);
@@ -459,16 +357,17 @@ TEST_WITH(test_import_anything, NULL, nothing_is_left)
         }
         tensor->tensor.byte_offset = random_next(&random) >> random_below(&random, 64);
         tensor->tensor.dtype.bits = (uint8_t)(8 << random_below(&random, 5));
-        int error = varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message);
+        int error = varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &rule_message);
         assert_int_equal(producer.deleted, error != VARVE_OK);
         if (error == VARVE_OK) {
             taken++;
-            assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
-            if (varve_storage_slice(storage, -1, VARVE_SLICE_NONE, VARVE_SLICE_NONE, -2, &view, &message) == VARVE_OK) {
-                assert_int_equal(varve_storage_check(view, &message), VARVE_OK);
-                release(view);
+            assert_int_equal(varve_storage_check(storage, &rule_message), VARVE_OK);
+            if (varve_storage_slice(storage, -1, VARVE_SLICE_NONE, VARVE_SLICE_NONE, -2, &view, &rule_message) ==
+                VARVE_OK) {
+                assert_int_equal(varve_storage_check(view, &rule_message), VARVE_OK);
+                rule_release(view);
             }
-            release(storage);
+            rule_release(storage);
         }
         assert_int_equal(producer.deleted, 1);
     }
@@ -476,129 +375,51 @@ TEST_WITH(test_import_anything, NULL, nothing_is_left)
     assert_true(taken > 1000 && taken < 19000);
 }
 
-/* ---- every order of releases ---- */
-
-/* What has to be given back, in any order: a storage, or a tensor that nobody has consumed. */
-struct handle {
-    struct varve_storage *storage;
-    struct varve_dlpack_versioned *versioned;
-    struct varve_dlpack_managed *managed;
-};
-
-static void handle_release(const struct handle *handle)
-{
-    if (handle->versioned != NULL) {
-        handle->versioned->deleter(handle->versioned);
-    } else if (handle->managed != NULL) {
-        handle->managed->deleter(handle->managed);
-    } else {
-        release(handle->storage);
-    }
-}
-
-/* The elements through the handle: the same address in all of them. */
-static float *handle_data(const struct handle *handle)
-{
-    return handle->versioned != NULL ? handle->versioned->tensor.data
-           : handle->managed != NULL ? handle->managed->tensor.data
-                                     : varve_storage_data(handle->storage);
-}
-
-static struct varve_storage *consume(struct varve_storage *storage, bool is_versioned)
-{
-    struct varve_dlpack_versioned *versioned;
-    struct varve_dlpack_managed *managed;
-    struct varve_storage *consumed;
-    if (is_versioned) {
-        assert_int_equal(varve_storage_to_dlpack(storage, VARVE_DLPACK_STREAM_NONE, false, &versioned, &message),
-                         VARVE_OK);
-        assert_int_equal(varve_storage_from_dlpack(versioned, NULL, NULL, &consumed, &message), VARVE_OK);
-    } else {
-        assert_int_equal(
-            varve_storage_to_dlpack_unversioned(storage, VARVE_DLPACK_STREAM_NONE, false, &managed, &message),
-            VARVE_OK);
-        assert_int_equal(varve_storage_from_dlpack_unversioned(managed, NULL, NULL, &consumed, &message), VARVE_OK);
-    }
-    return consumed;
-}
-
-#define HANDLES 6U
-
-/* A tensor taken over, viewed, the view handed on and taken over again, and two tensors of that on their way. */
-static void make_handles(struct producer *producer, bool is_versioned, struct handle handles[HANDLES])
-{
-    struct handle all[HANDLES] = {{0}};
-    if (is_versioned) {
-        assert_int_equal(varve_storage_from_dlpack(produce(producer), NULL, NULL, &all[0].storage, &message), VARVE_OK);
-    } else {
-        assert_int_equal(
-            varve_storage_from_dlpack_unversioned(produce_unversioned(producer), NULL, NULL, &all[0].storage, &message),
-            VARVE_OK);
-    }
-    assert_int_equal(varve_storage_slice(all[0].storage, 1, 0, 2, 1, &all[1].storage, &message), VARVE_OK);
-    all[2].storage = consume(all[1].storage, is_versioned);
-    all[3].storage = consume(all[2].storage, !is_versioned);
-    assert_int_equal(
-        varve_storage_to_dlpack(all[3].storage, VARVE_DLPACK_STREAM_UNORDERED, false, &all[4].versioned, &message),
-        VARVE_OK);
-    assert_int_equal(
-        varve_storage_to_dlpack_unversioned(all[1].storage, VARVE_DLPACK_STREAM_NONE, false, &all[5].managed, &message),
-        VARVE_OK);
-    memcpy(handles, all, sizeof(all));
-}
-
-/* All handles of the permutation number `number`, one after the other: whoever is left sees the elements, and writes
- * them. */
-static void release_in_order(unsigned number, bool is_versioned)
-{
-    struct handle handles[HANDLES];
-    struct producer producer;
-    make_handles(&producer, is_versioned, handles);
-    for (unsigned left = HANDLES; left > 0; left--) {
-        unsigned next = number % left;
-        number /= left;
-        for (unsigned i = 0; i < left; i++) {
-            assert_ptr_equal(handle_data(&handles[i]), producer.elements);
-        }
-        handle_data(&handles[next])[1] += 1; /* seen by all */
-        assert_true(((float *)producer.elements)[1] == (float)(2 + HANDLES - left));
-        assert_int_equal(producer.deleted, 0);
-        handle_release(&handles[next]);
-        handles[next] = handles[left - 1];
-    }
-    assert_int_equal(producer.deleted, 1);
-    assert_int_equal(varve_storage_live(), 0);
-}
-
-TEST_WITH(test_every_order, NULL, nothing_is_left)
-{
-    for (unsigned number = 0; number < 6 * 5 * 4 * 3 * 2; number++) {
-        release_in_order(number, true);
-        release_in_order(number, false);
-    }
-}
-
 /* ---- threads ---- */
 
 #define STEPS 5000U
+#define HANDLES 6U
 
+/* A storage of the thread's own, or a tensor that nobody has consumed; given back at its end. */
 struct worker {
     pthread_t thread;
-    struct handle handle; /* of the thread alone, given back at its end */
+    struct varve_storage *storage;
+    struct varve_dlpack_versioned *versioned;
+    struct varve_dlpack_managed *managed;
     unsigned errors;
 };
+
+static struct varve_storage *consume(struct varve_storage *storage, bool is_versioned)
+{
+    struct varve_storage *consumed;
+    rule_ok(is_versioned ? varve_storage_from_dlpack(exported(storage), NULL, NULL, &consumed, &rule_message)
+                         : varve_storage_from_dlpack_unversioned(exported_unversioned(storage), NULL, NULL, &consumed,
+                                                                 &rule_message));
+    return consumed;
+}
+
+/* A tensor taken over, viewed, the view handed on and taken over again, and two tensors of that on their way. */
+static void make_workers(struct producer *producer, bool is_versioned, struct worker *workers)
+{
+    memset(workers, 0, HANDLES * sizeof(*workers));
+    rule_ok(is_versioned ? varve_storage_from_dlpack(produce(producer), NULL, NULL, &workers[0].storage, &rule_message)
+                         : varve_storage_from_dlpack_unversioned(produce_unversioned(producer), NULL, NULL,
+                                                                 &workers[0].storage, &rule_message));
+    rule_ok(varve_storage_slice(workers[0].storage, 1, 0, 2, 1, &workers[1].storage, &rule_message));
+    workers[2].storage = consume(workers[1].storage, is_versioned);
+    workers[3].storage = consume(workers[2].storage, !is_versioned);
+    rule_ok(varve_storage_to_dlpack(workers[3].storage, VARVE_DLPACK_STREAM_UNORDERED, false, &workers[4].versioned,
+                                    &rule_message));
+    workers[5].managed = exported_unversioned(workers[1].storage);
+}
 
 static void *work(void *context)
 {
     struct worker *worker = context;
     struct varve_dlpack_versioned *tensor;
     struct varve_storage *storage;
-    for (unsigned i = 0; i < STEPS; i++) {
-        if (worker->handle.storage == NULL) {
-            break;
-        }
-        if (varve_storage_to_dlpack(worker->handle.storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, NULL) !=
-            VARVE_OK) {
+    for (unsigned i = 0; i < STEPS && worker->storage != NULL; i++) {
+        if (varve_storage_to_dlpack(worker->storage, VARVE_DLPACK_STREAM_NONE, false, &tensor, NULL) != VARVE_OK) {
             worker->errors++;
         } else if (i % 2 == 0) {
             tensor->deleter(tensor);
@@ -607,13 +428,12 @@ static void *work(void *context)
             worker->errors += varve_storage_release(storage, NULL) != VARVE_OK;
         }
     }
-    if (worker->handle.versioned != NULL) {
-        worker->handle.versioned->deleter(worker->handle.versioned);
-    } else if (worker->handle.managed != NULL) {
-        worker->handle.managed->deleter(worker->handle.managed);
-    } else {
-        worker->errors += varve_storage_release(worker->handle.storage, NULL) != VARVE_OK;
+    if (worker->versioned != NULL) {
+        worker->versioned->deleter(worker->versioned);
+    } else if (worker->managed != NULL) {
+        worker->managed->deleter(worker->managed);
     }
+    worker->errors += varve_storage_release(worker->storage, NULL) != VARVE_OK;
     return NULL;
 }
 
@@ -621,12 +441,10 @@ static void *work(void *context)
 TEST_WITH(test_threads, NULL, nothing_is_left)
 {
     for (unsigned round = 0; round < 20; round++) {
-        struct handle handles[HANDLES];
-        struct producer producer;
-        make_handles(&producer, round % 2 == 0, handles);
         struct worker workers[HANDLES];
+        struct producer producer;
+        make_workers(&producer, round % 2 == 0, workers);
         for (unsigned i = 0; i < HANDLES; i++) {
-            workers[i] = (struct worker){.handle = handles[i]};
             assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
         }
         for (unsigned i = 0; i < HANDLES; i++) {
@@ -637,3 +455,10 @@ TEST_WITH(test_threads, NULL, nothing_is_left)
         assert_int_equal(varve_storage_live(), 0);
     }
 }
+
+static const struct CMUnitTest cases[] = {
+    POOL_CASE(test_export_errors, pool_sim),
+    POOL_CASE(test_export_waits, pool_host),
+};
+
+TEST_CASES(cases)

@@ -6,13 +6,11 @@
  */
 #include <cmocka.h>
 
-#include "storage/storage.h"
+#include "support/storage/pool.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
-
-#define MIB (UINT64_C(1) << 20)
 
 static const int64_t shape[] = {2, 3};
 static struct varve_message message;
@@ -49,6 +47,9 @@ TEST(test_text)
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &view, &message), VARVE_OK);
     struct varve_storage_info info;
     varve_storage_inspect(storage, &info);
+    assert_string_equal(info.device, "host");
+    assert_int_equal(info.device_index, -1);
+    assert_false(info.has_block);
     char text[512], expected[512];
     varve_storage_info_text(&info, text, sizeof(text));
     snprintf(expected, sizeof(expected),
@@ -66,18 +67,17 @@ TEST(test_text)
     varve_storage_release(storage, NULL);
 }
 
-TEST(test_json)
+static int third_open(struct varve_device **device_out, struct varve_message *said)
 {
-    struct varve_storage_options options = {.name = "a \"b\"\n\xff\xc3\xa9"};
-    struct varve_device *device;
-    assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = 64 * MIB}, &device, NULL),
-                     VARVE_OK);
-    struct varve_alloc_options alloc_options;
-    varve_alloc_options_init(&alloc_options);
-    alloc_options.device = device;
-    struct varve_alloc *alloc;
-    assert_int_equal(varve_alloc_open(&alloc_options, &alloc, &message), VARVE_OK);
-    assert_int_equal(varve_memory_open(alloc, &options.memory, &message), VARVE_OK);
+    return varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = POOL_LIMIT}, device_out, said);
+}
+
+static const struct pool_kind pool_third = {.name = "third", .open = third_open, .check = varve_sim_check};
+
+static void test_json(void **state)
+{
+    struct varve_storage_options options = {.name = "a \"b\"\n\xff\xc3\xa9",
+                                            .memory = ((const struct pool *)*state)->memory};
     struct varve_storage *storage, *view;
     assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_I64, 2, shape, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_select(storage, 1, 2, &view, &message), VARVE_OK);
@@ -99,7 +99,10 @@ TEST(test_json)
     cJSON_Delete(object);
     varve_storage_release(storage, NULL);
     varve_storage_release(view, NULL);
-    assert_int_equal(varve_memory_close(options.memory, &message), VARVE_OK);
-    varve_alloc_close(alloc);
-    device->ops->close(device);
 }
+
+static const struct CMUnitTest cases[] = {
+    POOL_CASE(test_json, pool_third),
+};
+
+TEST_CASES(cases)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scores are CPython's quotients and random choices CPython's, bit by bit: a child prints them. Scores also against
- * exact rational comparison.
+ * Scores are CPython's quotients and random choices CPython's, bit by bit: a child prints them.
  *
  * Costs: 1 s
  */
@@ -85,38 +84,6 @@ TEST(test_quotients)
     assert_int_equal(pclose(pipe), 0);
     assert_true(rows > 400);
     assert_true(isinf(score_round((struct score){.num = 5, .den = 0})));
-}
-
-/* Is num / den below the middle between `quotient` and the next double? In integers: den below 2^62, the quotient
- * below 2. */
-static int against_middle(int64_t num, score_wide den, double quotient)
-{
-    int exponent;
-    score_wide doubled = 2 * (score_wide)ldexp(frexp(quotient, &exponent), 53) + 1, left = (score_wide)num;
-
-    /* num / den against doubled * 2^(exponent - 54) */
-    exponent -= 54;
-    doubled *= (score_wide)den;
-    left <<= -exponent;
-    return left < doubled ? -1 : left > doubled;
-}
-
-/* Quotients near 1, so that 128 bits hold both sides: rounded up and down as they should be, ties to even. */
-TEST(test_nearest)
-{
-    uint64_t random = test_first_seed(1);
-    for (unsigned i = 0; i < 200000; i++) {
-        uint64_t den = (random_next(&random) >> 2 | UINT64_C(1) << 61) + random_below(&random, 3);
-        int64_t num = (int64_t)(den - random_below(&random, UINT64_C(1) << (1 + random_below(&random, 60))));
-        double quotient = score_round((struct score){.num = num, .den = den});
-        double below = nextafter(quotient, 0);
-        int above_it = against_middle(num, den, quotient), below_it = against_middle(num, den, below);
-        bool is_even = (bits_of(quotient) & 1) == 0;
-        if (above_it > 0 || below_it < 0 || (above_it == 0 && !is_even) || (below_it == 0 && !is_even)) {
-            fail_msg("%" PRId64 " / %" PRIu64 " is not %a", num, den, quotient);
-        }
-        assert_true(score_round((struct score){.num = -num, .den = den}) == -quotient);
-    }
 }
 
 TEST(test_choices)

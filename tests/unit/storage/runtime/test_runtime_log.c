@@ -7,6 +7,7 @@
 
 #include "analysis/dtr/check.h"
 #include "analysis/dtr/log.h"
+#include "analysis/dtr/play.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -45,43 +46,16 @@ static uint32_t calls_of(const struct dtr_log *log, const char *name)
     return calls;
 }
 
-/* Plays the log without a budget; the planner's figures at the end of the program, before the end condition. */
+/* What varve dtr makes of the log without a budget. */
 static struct varve_remat_counters played(const struct dtr_log *log)
 {
-    uint32_t *made = malloc((log->tensor_count + 1U) * sizeof(*made));
-    uint32_t next = 0;
-    assert_non_null(made);
-    struct varve_remat_options options;
-    varve_remat_options_init(&options);
-    struct varve_remat *remat;
-    runtime_ok(varve_remat_open(&options, &remat, &runtime_message));
-    for (size_t i = 0; i < log->end_event; i++) {
-        const struct dtr_event event = log->events[i];
-        if (event.kind == DTR_EVENT_COMPUTE) {
-            const struct dtr_op *op = &log->ops[event.id];
-            const struct varve_remat_op call = {.inputs = &log->inputs[op->first_input],
-                                                .sizes = &log->sizes[op->first_output],
-                                                .aliases = &log->aliases[op->first_output],
-                                                .input_count = op->input_count,
-                                                .output_count = op->output_count,
-                                                .cost_ns = op->cost_ns};
-            assert_int_equal(op->first_output, next);
-            runtime_ok(varve_remat_compute(remat, &call, &made[next], &runtime_message));
-            assert_int_equal(made[next], next);
-            next += op->output_count;
-        } else if (event.kind == DTR_EVENT_GET) {
-            varve_remat_retain(remat, event.id);
-        } else if (event.kind == DTR_EVENT_RELEASE) {
-            varve_remat_release(remat, event.id);
-        } else if (event.kind == DTR_EVENT_PIN) {
-            varve_remat_pin(remat, event.id);
-        }
-    }
-    struct varve_remat_counters counters;
-    varve_remat_get_counters(remat, &counters);
-    varve_remat_close(remat);
-    free(made);
-    return counters;
+    const struct dtr_options options = {.heuristic = varve_remat_heuristic_find("dtr"),
+                                        .budget = VARVE_REMAT_UNLIMITED,
+                                        .remat_limit_ns = VARVE_REMAT_UNLIMITED};
+    struct dtr_result result;
+    runtime_ok(dtr_play(log, &options, &result, &runtime_message));
+    assert_int_equal(result.status, DTR_OK);
+    return result.counters;
 }
 
 /* ---- a program's log ---- */

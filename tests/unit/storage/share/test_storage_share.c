@@ -4,9 +4,7 @@
  * /dev/shm.
  * Costs: 1 s
  */
-#include <cmocka.h>
-
-#include "storage/storage.h"
+#include "support/storage/storage_rules.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct varve_message message;
 static char name[64], path[64];
 
 static int prepare(void **state)
@@ -36,18 +33,13 @@ static int nothing_is_left(void **state)
     return varve_storage_live() == 0 && shm_unlink(name) != 0 ? 0 : -1;
 }
 
-static void release(struct varve_storage *storage)
-{
-    assert_int_equal(varve_storage_release(storage, &message), VARVE_OK);
-}
-
 /* ---- shared memory ---- */
 
 /* Attaches, writes the square of each index, and waits to be killed. */
 static void write_and_wait(int ready)
 {
     struct varve_storage *storage;
-    if (varve_storage_shared_attach(name, false, &storage, &message) == VARVE_OK) {
+    if (varve_storage_shared_attach(name, false, &storage, &rule_message) == VARVE_OK) {
         for (int64_t i = 0; i < varve_storage_count(storage); i++) {
             ((int32_t *)varve_storage_data(storage))[i] = (int32_t)(i * i);
         }
@@ -64,8 +56,8 @@ TEST_WITH(test_a_process_is_killed, prepare, nothing_is_left)
     int ready[2], status;
     assert_int_equal(pipe(ready), 0);
     struct varve_storage *storage, *other;
-    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_I32, 2, shape, &storage, &message), VARVE_OK);
-    assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
+    rule_ok(varve_storage_shared_create(name, VARVE_DTYPE_I32, 2, shape, &storage, &rule_message));
+    rule_ok(varve_storage_check(storage, &rule_message));
     assert_int_equal(((int32_t *)varve_storage_data(storage))[99], 0);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -79,14 +71,14 @@ TEST_WITH(test_a_process_is_killed, prepare, nothing_is_left)
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(((int32_t *)varve_storage_data(storage))[99], 99 * 99);
-    assert_int_equal(varve_storage_shared_attach(name, true, &other, &message), VARVE_OK);
-    assert_int_equal(varve_storage_shared_unlink(name, &message), VARVE_OK);
-    release(storage);
+    rule_ok(varve_storage_shared_attach(name, true, &other, &rule_message));
+    rule_ok(varve_storage_shared_unlink(name, &rule_message));
+    rule_release(storage);
     assert_int_equal(((const int32_t *)varve_storage_data(other))[7], 49); /* it reads on */
-    assert_int_equal(varve_storage_fill(other, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &message),
+    assert_int_equal(varve_storage_fill(other, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &rule_message),
                      VARVE_ERROR_PERMISSION);
-    release(other);
-    assert_int_equal(varve_storage_shared_attach(name, true, &other, &message), VARVE_ERROR_NOT_FOUND);
+    rule_release(other);
+    assert_int_equal(varve_storage_shared_attach(name, true, &other, &rule_message), VARVE_ERROR_NOT_FOUND);
 }
 
 TEST_WITH(test_shared_errors, prepare, nothing_is_left)
@@ -94,29 +86,31 @@ TEST_WITH(test_shared_errors, prepare, nothing_is_left)
     const int64_t shape[] = {4}, negative[] = {-4};
     struct varve_storage *storage, *second = NULL;
     uint32_t huge = 3000;
-    assert_int_equal(varve_storage_shared_unlink(name, &message), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_storage_shared_create("a/b", VARVE_DTYPE_U8, 1, shape, &second, &message),
+    assert_int_equal(varve_storage_shared_unlink(name, &rule_message), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_storage_shared_create("a/b", VARVE_DTYPE_U8, 1, shape, &second, &rule_message),
                      VARVE_ERROR_INVALID);
-    assert_int_equal(varve_storage_shared_create("", VARVE_DTYPE_U8, 1, shape, &second, &message), VARVE_ERROR_INVALID);
-    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_U8, 1, negative, &second, &message),
+    assert_int_equal(varve_storage_shared_create("", VARVE_DTYPE_U8, 1, shape, &second, &rule_message),
                      VARVE_ERROR_INVALID);
-    assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_storage_shared_create(name + 1, VARVE_DTYPE_F64, 1, shape, &storage, &message), VARVE_OK);
-    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_F64, 1, shape, &second, &message), VARVE_ERROR_BUSY);
+    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_U8, 1, negative, &second, &rule_message),
+                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_shared_attach(name, false, &second, &rule_message), VARVE_ERROR_NOT_FOUND);
+    rule_ok(varve_storage_shared_create(name + 1, VARVE_DTYPE_F64, 1, shape, &storage, &rule_message));
+    assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_F64, 1, shape, &second, &rule_message),
+                     VARVE_ERROR_BUSY);
     int fd = shm_open(name, O_RDWR, 0);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, &huge, sizeof(huge), 24), sizeof(huge)); /* the size of the only axis */
-    assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_FORMAT);
-    assert_non_null(strstr(message.text, "is shorter than its shape"));
+    assert_int_equal(varve_storage_shared_attach(name, false, &second, &rule_message), VARVE_ERROR_FORMAT);
+    assert_non_null(strstr(rule_message.text, "is shorter than its shape"));
     assert_int_equal(pwrite(fd, &huge, sizeof(huge), 16), sizeof(huge)); /* the number of axes */
-    assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_FORMAT);
+    assert_int_equal(varve_storage_shared_attach(name, false, &second, &rule_message), VARVE_ERROR_FORMAT);
     assert_int_equal(pwrite(fd, &huge, sizeof(huge), 8), sizeof(huge)); /* the version */
-    assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_VERSION);
+    assert_int_equal(varve_storage_shared_attach(name, false, &second, &rule_message), VARVE_ERROR_VERSION);
     assert_int_equal(ftruncate(fd, 20), 0);
-    assert_int_equal(varve_storage_shared_attach(name, false, &second, &message), VARVE_ERROR_FORMAT);
+    assert_int_equal(varve_storage_shared_attach(name, false, &second, &rule_message), VARVE_ERROR_FORMAT);
     close(fd);
-    release(storage);
-    assert_int_equal(varve_storage_shared_unlink(name, &message), VARVE_OK);
+    rule_release(storage);
+    rule_ok(varve_storage_shared_unlink(name, &rule_message));
     assert_null(second);
 }
 
@@ -132,10 +126,8 @@ static struct varve_storage *map_file(const char *mode, uint64_t offset, int64_t
 {
     const struct varve_file file = {.path = path, .offset = offset, .mode = mode};
     struct varve_storage *storage;
-    if (varve_storage_map(&file, VARVE_DTYPE_I16, 1, &count, &storage, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    assert_int_equal(varve_storage_check(storage, &message), VARVE_OK);
+    rule_ok(varve_storage_map(&file, VARVE_DTYPE_I16, 1, &count, &storage, &rule_message));
+    rule_ok(varve_storage_check(storage, &rule_message));
     return storage;
 }
 
@@ -158,29 +150,29 @@ TEST_WITH(test_modes, prepare, nothing_is_left)
     assert_int_equal(element(storage, 2999), 0);
     set_element(storage, 2999, 77);
     struct varve_storage *view;
-    assert_int_equal(varve_storage_slice(storage, 0, 10, 20, 1, &view, &message), VARVE_OK);
-    assert_int_equal(varve_storage_flush(view, &message), VARVE_OK);
-    release(storage);
-    release(view);
+    rule_ok(varve_storage_slice(storage, 0, 10, 20, 1, &view, &rule_message));
+    rule_ok(varve_storage_flush(view, &rule_message));
+    rule_release(storage);
+    rule_release(view);
     storage = map_file("r", 0, -1);
     assert_int_equal(varve_storage_count(storage), 3000);
     assert_int_equal(element(storage, 2999), 77);
-    assert_int_equal(varve_storage_copy(storage, storage, &message), VARVE_ERROR_PERMISSION);
+    assert_int_equal(varve_storage_copy(storage, storage, &rule_message), VARVE_ERROR_PERMISSION);
     struct varve_storage *copy = map_file("c", 0, 3000);
     set_element(copy, 2999, 5);
-    assert_int_equal(varve_storage_flush(copy, &message), VARVE_OK); /* which writes nothing */
+    rule_ok(varve_storage_flush(copy, &rule_message)); /* which writes nothing */
     assert_int_equal(element(storage, 2999), 77);
-    release(copy);
-    release(storage);
+    rule_release(copy);
+    rule_release(storage);
     storage = map_file("r+", 5001, 1000); /* no multiple of a page, nor of an element */
     assert_int_equal(file_size(), 7001);
     set_element(storage, 999, -3);
-    release(storage);
+    rule_release(storage);
     storage = map_file("r", 5001, -1);
     assert_int_equal(varve_storage_count(storage), 1000);
     assert_int_equal(element(storage, 999), -3);
-    release(storage);
-    release(map_file("w+", 0, 0));
+    rule_release(storage);
+    rule_release(map_file("w+", 0, 0));
     assert_int_equal(file_size(), 0);
 }
 
@@ -188,10 +180,7 @@ static void refuse(struct varve_file file, int64_t count, int error, const char 
 {
     struct varve_storage *storage = NULL;
     off_t size = file_size();
-    assert_int_equal(varve_storage_map(&file, VARVE_DTYPE_I32, 1, &count, &storage, &message), error);
-    if (strstr(message.text, text) == NULL) {
-        fail_msg("'%s' in '%s'", text, message.text);
-    }
+    rule_refused(varve_storage_map(&file, VARVE_DTYPE_I32, 1, &count, &storage, &rule_message), error, text);
     assert_null(storage);
     assert_int_equal(file_size(), size);
 }
@@ -200,7 +189,7 @@ TEST_WITH(test_file_errors, prepare, nothing_is_left)
 {
     refuse((struct varve_file){.path = path, .mode = "r"}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     refuse((struct varve_file){.path = path}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
-    release(map_file("w+", 0, 9));
+    rule_release(map_file("w+", 0, 9));
     refuse((struct varve_file){.path = path, .mode = "x"}, 4, VARVE_ERROR_INVALID, "there are r, r+, w+ and c");
     refuse((struct varve_file){.path = path, .mode = "r"}, 5, VARVE_ERROR_INVALID, "has 18 bytes, the shape needs 20");
     refuse((struct varve_file){.path = path, .mode = "c", .offset = 10}, 3, VARVE_ERROR_INVALID, "needs 22");
@@ -211,7 +200,7 @@ TEST_WITH(test_file_errors, prepare, nothing_is_left)
            "is beyond any file");
     refuse((struct varve_file){.path = "/dev/zero", .mode = "r"}, 4, VARVE_ERROR_INVALID, "is no regular file");
     struct varve_storage *storage;
-    assert_int_equal(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &message), VARVE_OK);
-    assert_int_equal(varve_storage_flush(storage, &message), VARVE_ERROR_INVALID);
-    release(storage);
+    rule_ok(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &rule_message));
+    assert_int_equal(varve_storage_flush(storage, &rule_message), VARVE_ERROR_INVALID);
+    rule_release(storage);
 }
