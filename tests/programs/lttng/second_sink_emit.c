@@ -11,8 +11,6 @@
  *   records       one record of every kind and cause, and of what has no tracepoint
  *   facts         one of everything else
  *   cancel        cancels a thread that emits records; 1 if that ended it in the middle of one
- *   time N        ns for one record, N of them
- *   off N         ns for looking whether a record is wanted, N times
  */
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
@@ -231,38 +229,6 @@ static int cancel_thread(void)
     return 0;
 }
 
-static double now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-static void time_records(unsigned long count)
-{
-    struct varve_sink_origin origin = {.process = 1, .ring = 1, .pid = 1, .tid = 1};
-    struct varve_record record = {.addr = UINT64_C(0x7f0000001000), .size = 64};
-    double before = now_ns();
-    for (unsigned long i = 0; i < count; i++) {
-        unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
-        record.ticks = i;
-        record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
-        provider->record(&origin, i, &record);
-    }
-    printf("time %.2f\n", (now_ns() - before) / (double)count);
-}
-
-static void time_looking(unsigned long count)
-{
-    unsigned long wanted = 0;
-    double before = now_ns();
-    for (unsigned long i = 0; i < count; i++) {
-        unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
-        wanted += *(const volatile int *)provider->enabled[kind] > 0;
-    }
-    printf("off %.2f %lu\n", (now_ns() - before) / (double)count, wanted);
-}
-
 static int obey(char *line)
 {
     char *argument = strchr(line, ' ');
@@ -290,10 +256,6 @@ static int obey(char *line)
         printf("reported\n");
     } else if (strcmp(line, "cancel") == 0) {
         return cancel_thread();
-    } else if (strcmp(line, "time") == 0 && argument != NULL) {
-        time_records(strtoul(argument, NULL, 10));
-    } else if (strcmp(line, "off") == 0 && argument != NULL) {
-        time_looking(strtoul(argument, NULL, 10));
     } else {
         return 2;
     }
