@@ -221,9 +221,37 @@ class Case(unittest.TestCase):
             if os.path.islink(ring) and re.fullmatch(r"/dev/shm/varve-\d+-[0-9a-f]{16}", os.readlink(ring)):
                 shutil.rmtree(os.readlink(ring), ignore_errors=True)
 
+    # ---- what tests prepare ----
+
+    def write(self, name, content="", mode=None):
+        """A file of the test's folder; its path."""
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as stream:
+            stream.write(content if isinstance(content, bytes) else content.encode())
+        if mode is not None:
+            os.chmod(path, mode)
+        return path
+
+    def need_root(self, why):
+        if os.geteuid() != 0:
+            self.skipTest(why)
+
+    def mount_disk(self, size):
+        """The folder of a small file system."""
+        if not is_tmpfs_possible():
+            self.skipTest("mounting a small tmpfs is not permitted here")
+        disk = os.path.join(self.folder, "disk")
+        os.mkdir(disk)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "varve-test", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=False)
+        return disk
+
     # ---- running ----
 
     def record_command(self, *command, options=()):
+        """In the place of a recording before that."""
+        if os.path.isfile(self.path):
+            os.unlink(self.path)
         return [VARVE, "record", "-o", self.path, *options, "--", *command]
 
     def record(self, *command, options=(), status=0, **more):
@@ -239,6 +267,14 @@ class Case(unittest.TestCase):
         if said is not None:
             self.assertEqual(process.stdout.readline(), said + "\n")
         return process
+
+    def kill_collector(self, process, after=0.0):
+        """While its program runs, which goes on alone to its end: what it says by then."""
+        wait_until(lambda: children_of(process.pid), what="the program's start")
+        time.sleep(after)
+        self.assertIsNone(process.poll(), "varve was to be killed, but has ended")
+        process.kill()
+        return finish_orphan(process)
 
     def varve(self, *arguments, status=0, **more):
         """A command that ends with that status."""
@@ -273,6 +309,14 @@ class Case(unittest.TestCase):
 
     def count(self, kind, where="1", *parameters):
         return self.one(f"SELECT count(*) FROM events WHERE kind = ? AND ({where})", kind, *parameters)
+
+    def pairs(self, size):
+        """How many blocks of that size were allocated, and how many freed."""
+        return self.count("heap_alloc", "size = ?", size), self.count("heap_free", "size = ?", size)
+
+    def functions(self, callsite):
+        """Of its frames, the innermost first."""
+        return [name for name, in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth", callsite)]
 
     # ---- what holds for every recording ----
 

@@ -5,6 +5,7 @@
 then, and the exit status says whether there is a database."""
 
 import os
+import shutil
 import signal
 import sys
 
@@ -62,16 +63,14 @@ class Status(recording.Case):
                                                     options=recording.PLAIN))
         self.assertIn(f"varve recover {self.path}.d", outcome.err)
         self.assertTrue(os.path.exists(os.path.join(self.path + ".d", "trace.db")))
+        for folder in (self.path, self.path + ".d"):
+            shutil.rmtree(folder)
         return outcome.returncode
 
-    def test_no_database(self):
-        self.assertEqual(self.record_into_a_folder("exit 0"), 2)
-
-    def test_of_the_program(self):
-        self.assertEqual(self.record_into_a_folder("exit 7"), 7)
-
-    def test_of_its_signal(self):
-        self.assertEqual(self.record_into_a_folder("kill -TERM $$"), -signal.SIGTERM)
+    def test_without_a_database(self):
+        """2, or the program's own, or that of its signal."""
+        for end, status in (("exit 0", 2), ("exit 7", 7), ("kill -TERM $$", -signal.SIGTERM)):
+            self.assertEqual(self.record_into_a_folder(end), status)
 
 
 if __name__ == "__main__":

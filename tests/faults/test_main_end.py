@@ -30,7 +30,7 @@ class MainEnd(recording.Case):
         return [seq for _, seq, _ in events]
 
     def ways(self, *arguments, status=0, **more):
-        self.record(recording.program("main_ends"), *arguments, status=status, options=["--force"], **more)
+        self.record(recording.program("main_ends"), *arguments, status=status, **more)
         self.assert_recording()
         return self.ends()
 
@@ -77,7 +77,7 @@ class MainEnd(recording.Case):
         for python in self.interpreters():
             for last, status in (("pass", 0), ("sys.exit(4)", 4), ("atexit.register(print, 'bye')", 0), ("1 // 0", 1)):
                 for stacks in ("all", "none"):
-                    self.record(python, "-c", KEEPER, last, status=status, options=["--force", "--stacks", stacks])
+                    self.record(python, "-c", KEEPER, last, status=status, options=["--stacks", stacks])
                     self.assert_recording(may_know_unknown=True)
                     (end,) = self.ends()
                     kept = self.sql("SELECT alloc_seq < ?, free_requested_seq < ? FROM allocation"
