@@ -7,6 +7,7 @@ VARVE names the command, VARVE_PROGRAMS the folder of the workload programs (def
 """
 
 import functools
+import glob
 import itertools
 import json
 import os
@@ -163,6 +164,26 @@ def attach_is_possible():
     finally:
         process.kill()
         process.wait()
+
+
+@functools.cache
+def interpreters():
+    """Pythons that the recorder knows, one of each version, from PATH, pyenv and VARVE_TEST_PYTHONS (colons between
+    paths); the one that runs this comes first."""
+    found = {}
+    names = ["python3"] + [f"python3.{minor}" for minor in range(9, 14)]
+    paths = [sys.executable, *os.environ.get("VARVE_TEST_PYTHONS", "").split(":"),
+             *glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")),
+             *(os.path.join(folder, name) for folder in os.get_exec_path() for name in names)]
+    question = ("import os, sys, sysconfig; print(0 if sysconfig.get_config_var('Py_GIL_DISABLED') else"
+                " sys.version_info[1], os.path.realpath(sys.executable))")
+    for path in paths:
+        outcome = os.access(path, os.X_OK) and subprocess.run([path, "-c", question], check=False, text=True,
+                                                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if outcome and outcome.returncode == 0:
+            minor, executable = outcome.stdout.split(maxsplit=1)
+            found.setdefault(int(minor), executable.strip())
+    return [python for minor, python in found.items() if 9 <= minor <= 13]
 
 
 def wait_until(condition, what="the condition"):

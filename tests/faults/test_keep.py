@@ -91,7 +91,7 @@ class Keep(recording.Case):
         FROM way JOIN callsite_stat USING (callsite_id) WHERE domain = 1 GROUP BY 1, 2"""
 
     def test_small_call_sites(self):
-        command = [recording.program("small_sites"), "30000", "200000"]
+        command = [recording.program("many_stacks"), "small", "30000", "200000"]
         self.record(*command)
         self.open()
         expected = {row[:2]: row[2:] for row in self.sql(self.BY_FUNCTION)}

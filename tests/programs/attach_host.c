@@ -99,11 +99,9 @@ static int wait_between(const char *how)
     if (strcmp(how, "busily") == 0) {
         is_well = wait_busily();
     } else {
-        const struct timespec time = {0, 2000000};
-        const struct timespec *limit = strcmp(how, "timed") == 0 ? &time : NULL;
-        const struct timespec forever = {1000, 0};
+        const struct timespec time = {strcmp(how, "timed") == 0 ? 0 : 1000, 2000000};
         while (!has_ended && is_well) {
-            is_well = nanosleep(limit != NULL ? limit : &forever, NULL) == 0 || has_ended;
+            is_well = nanosleep(&time, NULL) == 0 || has_ended;
         }
     }
     is_armed = 0;

@@ -22,38 +22,26 @@ static void end_round(pthread_key_t key, void *value)
     uintptr_t rounds_left = *block;
     free(block);
     if (rounds_left > 1) {
-        block = malloc(SIZE);
-        if (!block) {
-            give_up("out of memory");
-        }
+        block = take_block(SIZE);
         *block = rounds_left - 1;
         pthread_setspecific(key, block);
     }
 }
 
-static void end_0(void *value)
-{
-    end_round(keys[0], value);
-}
-
-static void end_1(void *value)
-{
-    end_round(keys[1], value);
-}
-
-static void end_2(void *value)
-{
-    end_round(keys[2], value);
-}
+#define END(key)                       \
+    static void end_##key(void *value) \
+    {                                  \
+        end_round(keys[key], value);   \
+    }
+END(0)
+END(1)
+END(2)
 
 static void *work(void *argument)
 {
     (void)argument;
     for (unsigned i = 0; i < KEYS; i++) {
-        uintptr_t *block = malloc(SIZE);
-        if (!block) {
-            give_up("out of memory");
-        }
+        uintptr_t *block = take_block(SIZE);
         *block = PTHREAD_DESTRUCTOR_ITERATIONS;
         pthread_setspecific(keys[i], block);
     }

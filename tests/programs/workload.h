@@ -40,6 +40,17 @@ static inline void __attribute__((noreturn)) give_up(const char *reason)
     _exit(121);
 }
 
+/* A block that has been written to. */
+static inline void *take_block(size_t size)
+{
+    char *block = malloc(size);
+    if (block == NULL) {
+        give_up("out of memory");
+    }
+    block[0] = 1;
+    return block;
+}
+
 /* Zeroed shared memory of the file `path` (made anew), or of no file where path is NULL; not through mmap(3).
  */
 static inline void *map_unseen(const char *path, size_t bytes)

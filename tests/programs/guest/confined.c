@@ -85,12 +85,7 @@ static void confine(const char *how, unsigned flags)
 static __attribute__((noinline)) void allocate(void)
 {
     for (unsigned long i = 0; i < pairs; i++) {
-        void *block = malloc(1234);
-        if (block == NULL) {
-            give_up("confined: no memory");
-        }
-        memset(block, 1, 1);
-        free(block);
+        free(take_block(1234));
     }
 }
 
@@ -112,9 +107,7 @@ static void *other_thread(void *count)
 {
     unsigned long *done = count;
     while (!__atomic_load_n(&others_stop, __ATOMIC_ACQUIRE)) {
-        void *block = malloc(1234);
-        memset(block, 1, 1);
-        free(block);
+        free(take_block(1234));
         __atomic_fetch_add(done, 1, __ATOMIC_RELEASE);
     }
     thread_end();

@@ -11,17 +11,22 @@
  *   records       one record of every kind and cause, and of what has no tracepoint
  *   facts         one of everything else
  *   cancel        cancels a thread that emits records; 1 if that ended it in the middle of one
+ *
+ * second_sink_emit LIBRARY COUNT [kill | storm] emits COUNT records, prints how many, and ends or kills itself.
+ * `storm`: several threads go on emitting for a moment before, so that it dies in the middle of an event, or nearly.
+ * Exit status 3: the library cannot be opened or no session wants the events within 10 s.
  */
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
 
 #include <dlfcn.h>
-#include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const struct sink_provider *provider;
 
@@ -75,7 +80,6 @@ static int open_provider(const char *path)
         fprintf(stderr, "second_sink_emit: LTTng is too old\n");
         return 1;
     }
-    printf("opened %d\n", provider->reports_starts);
     return 0;
 }
 
@@ -237,7 +241,11 @@ static int obey(char *line)
         *argument++ = '\0';
     }
     if (strcmp(line, "open") == 0 && argument != NULL) {
-        return open_provider(argument);
+        if (open_provider(argument) != 0) {
+            return 1;
+        }
+        printf("opened %d\n", provider->reports_starts);
+        return 0;
     }
     if (provider == NULL) {
         return 2;
@@ -262,8 +270,61 @@ static int obey(char *line)
     return 0;
 }
 
-int main(void)
+/* ---- with arguments ---- */
+
+static void emit_counted(uint32_t ring, int32_t tid, uint64_t number)
 {
+    const struct varve_sink_origin origin = {.process = 1, .ring = ring, .pid = (int32_t)getpid(), .tid = tid};
+    struct varve_record record = {.addr = 16 * number, .size = 16};
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_ALLOC, 0);
+    provider->record(&origin, number, &record);
+}
+
+static void *emit_for_ever(void *ring)
+{
+    for (uint64_t i = 1;; i++) {
+        emit_counted((uint32_t)(uintptr_t)ring, 0, i);
+    }
+    return NULL;
+}
+
+static bool is_wanted(void)
+{
+    const struct timespec time = {0, 1000000};
+    for (int i = 0; i < 10000 && __atomic_load_n(provider->enabled[VARVE_KIND_ALLOC], __ATOMIC_RELAXED) <= 0; i++) {
+        nanosleep(&time, NULL);
+    }
+    return __atomic_load_n(provider->enabled[VARVE_KIND_ALLOC], __ATOMIC_RELAXED) > 0;
+}
+
+static int emit_some(const char *library, const char *number, const char *how)
+{
+    const struct timespec moment = {0, 30000000};
+    unsigned long long count = strtoull(number, NULL, 10);
+    if (open_provider(library) != 0 || !is_wanted()) {
+        return 3;
+    }
+    for (unsigned long long i = 1; i <= count; i++) {
+        emit_counted(1, (int32_t)getpid(), i);
+    }
+    printf("%llu\n", count);
+    fflush(stdout);
+    for (uintptr_t ring = 2; strcmp(how, "storm") == 0 && ring < 8; ring++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, emit_for_ever, (void *)ring);
+    }
+    if (how[0] != '\0') {
+        nanosleep(&moment, NULL);
+        raise(SIGKILL);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 2) {
+        return emit_some(argv[1], argv[2], argc > 3 ? argv[3] : "");
+    }
     char line[4200];
     while (fgets(line, sizeof(line), stdin) != NULL) {
         int status = obey(line);

@@ -2,7 +2,7 @@
 /*
  * trace/recorder/stacks/python/text.c and trace/recorder/stacks/python/layout.c on made-up objects: str objects of
  * every kind against a plain encoder, and the three line table formats against a table of lines from which they are
- * written, offset by offset. The real interpreters are asked in test_python_stack.c.
+ * written, offset by offset. The real interpreters are asked in faults/test_python_stack.py.
  * Costs: 1 s
  */
 #include "trace/recorder/stacks/python/layout.h"

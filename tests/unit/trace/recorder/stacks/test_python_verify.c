@@ -3,7 +3,7 @@
  * trace/recorder/stacks/python/verify.c on a made-up interpreter: a thread state with two frames, laid out as
  * trace/recorder/stacks/python/layout.c says, is found good; after any one field is broken, or the whole of it is
  * noise, it is found bad, and no wrong pointer costs more than an answer. Real interpreters are walked in
- * test_python_stack.c.
+ * faults/test_python_stack.py.
  * Costs: 1 s
  */
 #include "trace/recorder/guest/memory.h"
