@@ -22,18 +22,6 @@ PTRACE_SEIZE = 0x4206
 WAIT_ALL = 0x40000000
 NOBODY = 65534
 
-# Allows every call, and is a filter all the same.
-CONFINED = """
-import ctypes, struct, sys, time
-libc = ctypes.CDLL(None, use_errno=True)
-allow = struct.pack("HBBI", 6, 0, 0, 0x7fff0000)
-program = ctypes.create_string_buffer(allow, 8)
-filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 1, ctypes.addressof(program)))
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-print("ready" if libc.prctl(22, 2, filter, 0, 0) == 0 else "none", flush=True)
-time.sleep(100)
-"""
-
 MAPS_ITS_OWN = """
 import mmap, sys, time
 with open(sys.argv[1], "wb") as file:
@@ -183,8 +171,9 @@ class Refused(Attach):
         self.refused(process.pid, "another view of the file system")
 
     def test_confined_process(self):
-        process = self.begin(sys.executable, "-c", CONFINED, said=None)
-        if process.stdout.readline().strip() != "ready":
+        process = self.begin("sh", "-c", "grep Seccomp: /proc/self/status; exec sleep 100", said=None,
+                             preexec_fn=recording.confine)
+        if process.stdout.readline().split() != ["Seccomp:", "2"]:
             self.skipTest("no seccomp here")
         self.refused(process.pid, "has confined itself")
         self.assertIsNone(process.poll())
@@ -295,6 +284,15 @@ class Awkward(Attach):
         self.lead(process)
         recording.wait_until(lambda: tracer_of(process.pid) == 0, what="the end of the injector")
         self.assertTrue(recording.is_attached(process.pid))
+        self.assert_well(process)
+
+    def test_registers_of_a_busy_thread(self):
+        """It makes no system call, and finds its registers, and what lies below its stack, as they were."""
+        process = self.host("gate", "busily")
+        collector = self.start_attach(process, "--for", "0.05", "-q")
+        self.assertEqual(process.stdout.readline().strip(), "inside")
+        self.lead(process)
+        self.end(collector)
         self.assert_well(process)
 
     def test_calls_that_are_not_begun_again(self):

@@ -6,13 +6,10 @@
 that sys._getframe says: also where process_vm_readv is forbidden, where every block of the interpreter is from malloc,
 and where a signal handler comes in between; and of an interpreter that is loaded late, for nobody else."""
 
-import ctypes
-import errno
 import glob
 import json
 import os
 import re
-import struct
 import sys
 import sysconfig
 
@@ -31,13 +28,7 @@ LATE = "\ndef function():\n    return bytes(7654321)\n\nfunction()\n"
 
 
 def forbid_readv():
-    """A filter for this process and all that it becomes."""
-    libc = ctypes.CDLL(None)
-    rules = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in (
-        (0x20, 0, 0, 0), (0x15, 0, 1, PROCESS_VM_READV[os.uname().machine]), (6, 0, 0, 0x50000 | errno.EPERM),
-        (6, 0, 0, 0x7fff0000))))
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(rules)))
-    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+    recording.confine(PROCESS_VM_READV[os.uname().machine])
 
 
 class PythonStack(recording.Case):
@@ -122,7 +113,7 @@ class PythonStack(recording.Case):
     def test_late_and_local(self):
         library = os.path.join(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("INSTSONAME") or "")
         if ".so" not in library or not os.path.exists(library):
-            self.skipTest("no shared libpython")
+            self.skipTest("no shared libpython was found")
         self.record(recording.program("main_ends"), "embed", library, LATE, options=["--stacks", "python"],
                     env={**os.environ, "PYTHONHOME": sys.base_prefix})
         self.open()

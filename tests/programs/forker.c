@@ -14,7 +14,6 @@
 #include "workload.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -100,9 +99,7 @@ static void run_threads(unsigned count)
     forks_per_thread = count;
     pthread_t threads[4];
     for (unsigned i = 0; i < 4; i++) {
-        if (pthread_create(&threads[i], NULL, thread_work, NULL) != 0) {
-            give_up("cannot start a thread");
-        }
+        threads[i] = start_thread(thread_work, NULL);
     }
     for (unsigned i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);

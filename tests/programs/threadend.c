@@ -8,7 +8,6 @@
 #include "workload.h"
 
 #include <limits.h>
-#include <pthread.h>
 
 #define SIZE 30011
 #define KEYS 3
@@ -58,10 +57,7 @@ int main(int argc, char **argv)
         }
     }
     for (unsigned i = 0; i < count; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, work, NULL) != 0 || pthread_join(thread, NULL) != 0) {
-            give_up("cannot run a thread");
-        }
+        pthread_join(start_thread(work, NULL), NULL);
     }
     unsigned blocks = count * KEYS * PTHREAD_DESTRUCTOR_ITERATIONS;
     say("{\"threads\":%u,\"allocs\":%u,\"frees\":%u}\n", count, blocks, blocks);

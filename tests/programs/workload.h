@@ -8,6 +8,7 @@
 #define VARVE_TESTS_PROGRAMS_WORKLOAD_H
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +50,15 @@ static inline void *take_block(size_t size)
     }
     block[0] = 1;
     return block;
+}
+
+static inline pthread_t start_thread(void *(*run)(void *), void *argument)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, argument) != 0) {
+        give_up("cannot start a thread");
+    }
+    return thread;
 }
 
 /* Zeroed shared memory of the file `path` (made anew), or of no file where path is NULL; not through mmap(3).

@@ -23,6 +23,13 @@
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
+/* Functions that do nothing but say so. */
+#define LOGGED(name, parameters, result, ...)      \
+    int name parameters                            \
+    {                                              \
+        return logged(#name, result, __VA_ARGS__); \
+    }
+
 #define OBJECTS 4096
 #define BYTES_TOTAL ((size_t)80 << 30)
 #define PITCH 512U
@@ -393,15 +400,9 @@ int cuMemGetAddressRange_v2(uint64_t *base_out, size_t *bytes_out, uint64_t addr
     return logged("?cuMemGetAddressRange", object != NULL ? 0 : FAKE_INVALID, "-");
 }
 
-int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
-{
-    return logged("cuMemHostRegister_v2", state_bytes(bytes), "addr=%#lx bytes=%zu", (uintptr_t)memory, bytes);
-}
-
-int cuMemHostUnregister(void *memory)
-{
-    return logged("cuMemHostUnregister", state(), "addr=%#lx", (uintptr_t)memory);
-}
+LOGGED(cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags), state_bytes(bytes), "addr=%#lx bytes=%zu",
+       (uintptr_t)memory, bytes)
+LOGGED(cuMemHostUnregister, (void *memory), state(), "addr=%#lx", (uintptr_t)memory)
 
 int cuIpcGetMemHandle(struct cuda_ipc_memory *handle_out, uint64_t addr)
 {
@@ -411,10 +412,9 @@ int cuIpcGetMemHandle(struct cuda_ipc_memory *handle_out, uint64_t addr)
 
 /* ---- virtual memory ---- */
 
-int cuMemAddressFree(uint64_t addr, size_t bytes)
-{
-    return logged("cuMemAddressFree", drop(ADDRESSES, addr), "addr=%#lx bytes=%zu", addr, bytes);
-}
+LOGGED(cuMemAddressFree, (uint64_t addr, size_t bytes), drop(ADDRESSES, addr), "addr=%#lx bytes=%zu", addr, bytes)
+LOGGED(cuMemSetAccess, (uint64_t addr, size_t bytes, const struct cuda_access *access, size_t count),
+       access->flags == 3 ? 0 : FAKE_INVALID, "addr=%#lx bytes=%zu count=%zu", addr, bytes, count)
 
 static int device_of(uint64_t handle)
 {
@@ -487,12 +487,6 @@ int cuMemUnmap(uint64_t addr, size_t bytes)
         mapping->addr = 0;
     }
     return logged("cuMemUnmap", mapping != NULL ? 0 : FAKE_INVALID, "addr=%#lx bytes=%zu", addr, bytes);
-}
-
-int cuMemSetAccess(uint64_t addr, size_t bytes, const struct cuda_access *access, size_t count)
-{
-    return logged("cuMemSetAccess", access->flags == 3 ? 0 : FAKE_INVALID, "addr=%#lx bytes=%zu count=%zu", addr, bytes,
-                  count);
 }
 
 /* ---- streams, and what is allocated in their order ---- */
@@ -589,20 +583,9 @@ static int synchronize(const char *function, void *stream, bool is_own)
 ORDERED(, false)
 ORDERED(_ptsz, true)
 
-int cuCtxSynchronize(void)
-{
-    return logged("cuCtxSynchronize", state_context(), "-");
-}
-
-int cuCtxSynchronize_v2(void *context)
-{
-    return logged("cuCtxSynchronize_v2", state_context(), "-");
-}
-
-int cuEventSynchronize(void *event)
-{
-    return logged("cuEventSynchronize", state_context(), "addr=%#lx", (uintptr_t)event);
-}
+LOGGED(cuCtxSynchronize, (void), state_context(), "-")
+LOGGED(cuCtxSynchronize_v2, (void *context), state_context(), "-")
+LOGGED(cuEventSynchronize, (void *event), state_context(), "addr=%#lx", (uintptr_t)event)
 
 /* ---- pools ---- */
 

@@ -31,7 +31,7 @@ static struct {
     void *context;
     bool is_enabled[DOMAINS][IDS];
     bool kinds[64];
-    unsigned subscribers, flushes, out, refused;
+    unsigned subscribers, out, refused;
     cupti_buffer_requested *requested;
     cupti_buffer_completed *completed;
     struct {
@@ -56,12 +56,6 @@ static bool behaves(const char *how)
 }
 
 /* ---- CUPTI ---- */
-
-cupti_result cuptiGetVersion(uint32_t *version_out)
-{
-    *version_out = behaves("future") ? CUPTI_VERSION_UNKNOWN : FAKE_CUPTI_VERSION;
-    return CUPTI_RESULT_SUCCESS;
-}
 
 cupti_result cuptiSubscribe_v2(cupti_subscriber *out, cupti_callback *callback, void *context,
                                struct cupti_subscriber_params *params)
@@ -107,29 +101,23 @@ cupti_result cuptiEnableCallback(uint32_t is_on, cupti_subscriber subscriber, ui
     return CUPTI_RESULT_SUCCESS;
 }
 
-cupti_result cuptiGetResultString(cupti_result result, const char **text_out)
-{
-    *text_out = result == RESULT_NOT_INITIALIZED ? "CUPTI_ERROR_NOT_INITIALIZED" : "CUPTI_ERROR_OTHER";
-    return CUPTI_RESULT_SUCCESS;
-}
+/* Functions that say one thing. */
+#define ANSWERS(name, parameters, out, value, result) \
+    cupti_result name parameters                      \
+    {                                                 \
+        *(out) = (value);                             \
+        return result;                                \
+    }
 
-cupti_result cuptiGetTimestamp(uint64_t *ns_out)
-{
-    *ns_out = FAKE_CUPTI_TIME;
-    return CUPTI_RESULT_SUCCESS;
-}
-
-cupti_result cuptiGetDeviceId(cupti_context context, uint32_t *device_out)
-{
-    *device_out = (uint32_t)((uintptr_t)context - 0x1000U);
-    return context != NULL ? CUPTI_RESULT_SUCCESS : RESULT_INVALID;
-}
-
-cupti_result cuptiGetContextId(cupti_context context, uint32_t *id_out)
-{
-    *id_out = (uint32_t)((uintptr_t)context - 0x1000U) + 100;
-    return CUPTI_RESULT_SUCCESS;
-}
+ANSWERS(cuptiGetResultString, (cupti_result result, const char **text_out), text_out,
+        result == RESULT_NOT_INITIALIZED ? "CUPTI_ERROR_NOT_INITIALIZED" : "CUPTI_ERROR_OTHER", CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiGetVersion, (uint32_t * version_out), version_out,
+        behaves("future") ? CUPTI_VERSION_UNKNOWN : FAKE_CUPTI_VERSION, CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiGetTimestamp, (uint64_t * ns_out), ns_out, FAKE_CUPTI_TIME, CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiGetDeviceId, (cupti_context context, uint32_t *device_out), device_out,
+        (uint32_t)((uintptr_t)context - 0x1000U), context != NULL ? CUPTI_RESULT_SUCCESS : RESULT_INVALID)
+ANSWERS(cuptiGetContextId, (cupti_context context, uint32_t *id_out), id_out,
+        (uint32_t)((uintptr_t)context - 0x1000U) + 100, CUPTI_RESULT_SUCCESS)
 
 /* ---- activity ---- */
 
@@ -140,17 +128,8 @@ cupti_result cuptiActivityRegisterCallbacks(cupti_buffer_requested *requested, c
     return CUPTI_RESULT_SUCCESS;
 }
 
-cupti_result cuptiActivityEnable(uint32_t kind)
-{
-    fake.kinds[kind % 64] = true;
-    return CUPTI_RESULT_SUCCESS;
-}
-
-cupti_result cuptiActivityDisable(uint32_t kind)
-{
-    fake.kinds[kind % 64] = false;
-    return CUPTI_RESULT_SUCCESS;
-}
+ANSWERS(cuptiActivityEnable, (uint32_t kind), &fake.kinds[kind % 64], true, CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiActivityDisable, (uint32_t kind), &fake.kinds[kind % 64], false, CUPTI_RESULT_SUCCESS)
 
 cupti_result cuptiActivityFlushPeriod(uint32_t period_ms)
 {
@@ -191,7 +170,6 @@ static void hand_over(void)
 
 cupti_result cuptiActivityFlushAll(uint32_t flag)
 {
-    fake.flushes++;
     hand_over();
     return CUPTI_RESULT_SUCCESS;
 }
@@ -211,11 +189,7 @@ uint32_t cuDeviceGetUuid_v2(unsigned char *out, int handle)
     return 0;
 }
 
-uint32_t cuDeviceTotalMem_v2(size_t *out, int handle)
-{
-    *out = (size_t)(handle + 1) << 30;
-    return 0;
-}
+ANSWERS(cuDeviceTotalMem_v2, (size_t * out, int handle), out, (size_t)(handle + 1) << 30, CUPTI_RESULT_SUCCESS)
 
 uint32_t cuDeviceGetName(char *out, int bytes, int handle)
 {
@@ -312,12 +286,8 @@ static bool record(const void *record_, size_t bytes)
 static unsigned count(enum fake_count what)
 {
     switch (what) {
-    case FAKE_COUNT_BUFFERS_OUT:
-        return fake.out;
     case FAKE_COUNT_BUFFERS_REFUSED:
         return fake.refused;
-    case FAKE_COUNT_FLUSHES:
-        return fake.flushes;
     case FAKE_COUNT_SUBSCRIBERS:
         return fake.subscribers;
     case FAKE_COUNT_KINDS:

@@ -22,12 +22,6 @@ HEADER_BYTES = sys.getsizeof(b"")
 sizes = itertools.count(300007)  # of blocks
 noted = {}  # the texts themselves: by their addresses a recorder tells one code object from the next at its place
 agreed = [0, 0, 0]  # hashes that are wrong, right, unknown
-cases = []
-
-
-def case(function):
-    cases.append(function)
-    return function
 
 
 def expected():
@@ -55,7 +49,6 @@ def look_elsewhere(frames):
     return size
 
 
-@case
 def functions():
     def inner():
         look()
@@ -93,7 +86,6 @@ class Made:
         look()
 
 
-@case
 def methods():
     thing = Thing()
     thing.method()
@@ -105,7 +97,6 @@ def methods():
         Made()
 
 
-@case
 def generators():
     def numbers():
         yield look()
@@ -121,7 +112,6 @@ def generators():
     sum(1 for _ in (look() for _ in range(3)))
 
 
-@case
 def coroutines():
     async def leaf():
         look()
@@ -142,7 +132,6 @@ def coroutines():
             pass
 
 
-@case
 def comprehensions():
     [look() for _ in range(2)]
     {look() is None for _ in range(2)}
@@ -150,7 +139,6 @@ def comprehensions():
     [[look() for _ in range(2)] for _ in range(2)]
 
 
-@case
 def called_from_c():
     sorted([3, 1, 2], key=lambda value: len(look()))
     list(map(lambda value: look(), range(2)))
@@ -158,7 +146,6 @@ def called_from_c():
     re.sub("a", lambda match: str(bool(look())), "banana")
 
 
-@case
 def class_bodies():
     class Outer:
         look()
@@ -167,7 +154,6 @@ def class_bodies():
             look()
 
 
-@case
 def lines():
     look(); look()
     result = [
@@ -191,7 +177,6 @@ def lines():
         pass
 
 
-@case
 def executed():
     scope = {"look": look}
     far = "\n" * 70000 + "def far():\n    look()\n" + "\n" * 300 + "    look()\nfar()\n"
@@ -203,7 +188,6 @@ def executed():
         exec(compile("\n\ndef %s():\n  look()\n  look()\n%s()\n" % (name, name), file, "exec"), scope)
 
 
-@case
 def threads():
     def work():
         for _ in range(20):
@@ -220,7 +204,6 @@ def run_threads(workers):
         worker.join()
 
 
-@case
 def without_gil():
     # A call through CDLL gives the GIL up first: the frames stay this thread's. The other thread has none.
     size = next(sizes)
@@ -230,7 +213,6 @@ def without_gil():
     look()
 
 
-@case
 def published():
     # What a waiting thread publishes for its helpers get, while it lasts; without the innermost frames if so asked.
     recorder = ctypes.PyDLL(None)
@@ -249,7 +231,6 @@ def published():
     publish(1000)
 
 
-@case
 def collected():
     class Node:
         def __del__(self):
@@ -266,7 +247,6 @@ def collected():
     assert reference() is None
 
 
-@case
 def traced():
     events = []
 
@@ -290,7 +270,6 @@ def traced():
         functions()
 
 
-@case
 def deep():
     def down(level):
         look() if level == 0 else down(level - 1)
@@ -301,7 +280,6 @@ def deep():
 # ---- what a memo of the last walk could get wrong, by whose hash a stack is found ----
 
 
-@case
 def siblings():
     # One after the other at the same address: other code, the same line.
     def first(): look()
@@ -318,7 +296,6 @@ def siblings():
         first(), other(), first()
 
 
-@case
 def up_and_down():
     def tree(level, branches):
         look()
@@ -337,7 +314,6 @@ def up_and_down():
         straight(level)
 
 
-@case
 def resumed_elsewhere():
     def numbers(count):
         for number in range(count):
@@ -361,7 +337,6 @@ def resumed_elsewhere():
         generator.close()
 
 
-@case
 def coroutines_in_turns():
     class Pause:
         def __await__(self):
@@ -387,7 +362,6 @@ def coroutines_in_turns():
             look()
 
 
-@case
 def thrown_over():
     def fail(level):
         if level == 0:
@@ -408,7 +382,6 @@ def thrown_over():
     assert fail_again
 
 
-@case
 def code_reused():
     # Code objects that come and go: others at the addresses of those before, with other names in other files.
     seen = {}
@@ -435,7 +408,6 @@ def code_reused():
         assert sys.version_info < (3, 11) or len(set(seen)) < len(seen), seen
 
 
-@case
 def entered_in_turns():
     # From the same instruction into the same frame: with an interpreter loop of its own or without.
     def inner():
@@ -445,7 +417,6 @@ def entered_in_turns():
         call()
 
 
-@case
 def same_depth_other_lines():
     def loop(times):
         for _ in range(times):
@@ -464,7 +435,6 @@ def same_depth_other_lines():
     caller()
 
 
-@case
 def memo_of_each_thread():
     def work(level, times):
         if level > 0:
@@ -476,7 +446,6 @@ def memo_of_each_thread():
     run_threads([threading.Thread(target=work, args=(level, 15)) for level in (1, 9, 4)])
 
 
-@case
 def forked():
     pid = os.fork()
     if pid == 0:
@@ -492,7 +461,6 @@ def forked():
     assert os.waitpid(pid, 0)[1] == 0
 
 
-@case
 def subinterpreters():
     for name in ("_interpreters", "_xxsubinterpreters"):
         try:
@@ -515,6 +483,10 @@ def answer():
 if __name__ == "__main__":
     library = ctypes.PyDLL(sys.argv[2])
     library.allocate_elsewhere.argtypes = [ctypes.c_size_t]
+    cases = (functions, methods, generators, coroutines, comprehensions, called_from_c, class_bodies, lines,
+             executed, threads, without_gil, published, collected, traced, deep, siblings, up_and_down,
+             resumed_elsewhere, coroutines_in_turns, thrown_over, code_reused, entered_in_turns,
+             same_depth_other_lines, memo_of_each_thread, forked, subinterpreters)
     for function in cases:
         if len(sys.argv) < 4 or function.__name__ in sys.argv:
             function()
