@@ -305,7 +305,7 @@ class Case(unittest.TestCase):
 
     def kill_collector(self, process, after=0.0):
         """While its program runs, which goes on alone to its end: what it says by then."""
-        wait_until(lambda: children_of(process.pid), what="the program's start")
+        wait_until(lambda: children_of(process.pid) or process.poll() is not None, what="the program's start")
         time.sleep(after)
         self.assertIsNone(process.poll(), "varve was to be killed, but has ended")
         process.kill()

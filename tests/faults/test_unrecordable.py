@@ -235,11 +235,14 @@ class Reported(Case):
 
     def test_recovered(self):
         """They outlive the collector, whether it had stored them or not."""
-        process = self.start_recording("sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go; read line;"
-                                       f" {STATIC}; ls / > /dev/null; exit 0")
+        go = os.path.join(self.folder, "go")
+        process = self.start_recording("sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go;"
+                                       f" while [ ! -e {go} ]; do sleep 0.02; done; {STATIC}; ls / > /dev/null; exit 0")
         for _ in range(4):
             process.stdout.readline()
-        self.kill_collector(process)
+        process.kill()
+        self.write(go)
+        recording.finish_orphan(process)
         outcome = self.varve("recover", self.path + ".d")
         self.open()
         self.assertEqual(self.sql("SELECT * FROM unrecorded_program"), [(STATIC, "statically linked", 4)])
