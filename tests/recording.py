@@ -6,7 +6,10 @@ A test file is a unittest program that ends with recording.main(): exit status 0
 VARVE names the command, VARVE_PROGRAMS the folder of the workload programs (default: the release build).
 """
 
+import ctypes
+import errno
 import functools
+import glob
 import itertools
 import json
 import os
@@ -14,6 +17,7 @@ import re
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -165,6 +169,37 @@ def attach_is_possible():
         process.wait()
 
 
+def confine(forbidden=None):
+    """This process and all that it becomes, by a filter that refuses one system call, or none; False: none here."""
+    libc = ctypes.CDLL(None)
+    rules = [(6, 0, 0, 0x7fff0000)]  # allow
+    if forbidden is not None:
+        rules = [(0x20, 0, 0, 0), (0x15, 0, 1, forbidden), (6, 0, 0, 0x50000 | errno.EPERM)] + rules
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(text)))
+    return libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+
+
+@functools.cache
+def interpreters():
+    """Pythons that the recorder knows, one of each version, from PATH, pyenv and VARVE_TEST_PYTHONS (colons between
+    paths); the one that runs this comes first."""
+    found = {}
+    names = ["python3"] + [f"python3.{minor}" for minor in range(9, 14)]
+    paths = [sys.executable, *os.environ.get("VARVE_TEST_PYTHONS", "").split(":"),
+             *glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")),
+             *(os.path.join(folder, name) for folder in os.get_exec_path() for name in names)]
+    question = ("import os, sys, sysconfig; print(0 if sysconfig.get_config_var('Py_GIL_DISABLED') else"
+                " sys.version_info[1], os.path.realpath(sys.executable))")
+    for path in paths:
+        outcome = os.access(path, os.X_OK) and subprocess.run([path, "-c", question], check=False, text=True,
+                                                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if outcome and outcome.returncode == 0:
+            minor, executable = outcome.stdout.split(maxsplit=1)
+            found.setdefault(int(minor), executable.strip())
+    return [python for minor, python in found.items() if 9 <= minor <= 13]
+
+
 def wait_until(condition, what="the condition"):
     """Without a limit, as `finish`; from time to time it says what is waited for."""
     for naps in itertools.count(1):
@@ -221,9 +256,37 @@ class Case(unittest.TestCase):
             if os.path.islink(ring) and re.fullmatch(r"/dev/shm/varve-\d+-[0-9a-f]{16}", os.readlink(ring)):
                 shutil.rmtree(os.readlink(ring), ignore_errors=True)
 
+    # ---- what tests prepare ----
+
+    def write(self, name, content="", mode=None):
+        """A file of the test's folder; its path."""
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as stream:
+            stream.write(content if isinstance(content, bytes) else content.encode())
+        if mode is not None:
+            os.chmod(path, mode)
+        return path
+
+    def need_root(self, why):
+        if os.geteuid() != 0:
+            self.skipTest(why)
+
+    def mount_disk(self, size):
+        """The folder of a small file system."""
+        if not is_tmpfs_possible():
+            self.skipTest("mounting a small tmpfs is not permitted here")
+        disk = os.path.join(self.folder, "disk")
+        os.mkdir(disk)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "varve-test", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=False)
+        return disk
+
     # ---- running ----
 
     def record_command(self, *command, options=()):
+        """In the place of a recording before that."""
+        if os.path.isfile(self.path):
+            os.unlink(self.path)
         return [VARVE, "record", "-o", self.path, *options, "--", *command]
 
     def record(self, *command, options=(), status=0, **more):
@@ -239,6 +302,14 @@ class Case(unittest.TestCase):
         if said is not None:
             self.assertEqual(process.stdout.readline(), said + "\n")
         return process
+
+    def kill_collector(self, process, after=0.0):
+        """While its program runs, which goes on alone to its end: what it says by then."""
+        wait_until(lambda: children_of(process.pid) or process.poll() is not None, what="the program's start")
+        time.sleep(after)
+        self.assertIsNone(process.poll(), "varve was to be killed, but has ended")
+        process.kill()
+        return finish_orphan(process)
 
     def varve(self, *arguments, status=0, **more):
         """A command that ends with that status."""
@@ -273,6 +344,14 @@ class Case(unittest.TestCase):
 
     def count(self, kind, where="1", *parameters):
         return self.one(f"SELECT count(*) FROM events WHERE kind = ? AND ({where})", kind, *parameters)
+
+    def pairs(self, size):
+        """How many blocks of that size were allocated, and how many freed."""
+        return self.count("heap_alloc", "size = ?", size), self.count("heap_free", "size = ?", size)
+
+    def functions(self, callsite):
+        """Of its frames, the innermost first."""
+        return [name for name, in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth", callsite)]
 
     # ---- what holds for every recording ----
 

@@ -19,27 +19,28 @@ SNAPSHOT = os.path.join(recording.ROOT, "tests", "conformance", "pytorch", "cuda
 SUBJECTS = ("record", "import", "recover")
 
 
-class FailingMalloc(recording.Case):
-    def runTest(self):
-        """Not run by unittest: play() drives it."""
-
+class Case(recording.Case):
     def setUp(self):
         super().setUp()
+        if os.environ.get("VARVE_SANITIZE", "none") not in ("none", "trap"):
+            self.skipTest("a sanitizer has a malloc of its own")
         if not os.path.exists(LIBRARY):
             self.skipTest(f"{LIBRARY} is not built")
-        self.steps = os.path.join(self.folder, "steps")
 
-    def run_failing(self, number, for_ever, *command):
-        """(outcome, allocations made): `command` with its allocation `number` (0: none) failing."""
-        with open(self.steps, "wb") as stream:
-            stream.write(STEPS.pack(number, 0))
-        environment = {**os.environ, "LD_PRELOAD": LIBRARY, "VARVE_TESTS_FAIL_IN": os.path.basename(recording.VARVE),
-                       "VARVE_TESTS_FAIL_FILE": self.steps}
+    def run_failing(self, number, for_ever, *command, name=os.path.basename(recording.VARVE)):
+        """(outcome, allocations made): `command` with allocation `number` (0: none) of the program `name` failing."""
+        steps = self.write("steps", STEPS.pack(number, 0))
+        environment = {**os.environ, "LD_PRELOAD": LIBRARY, "VARVE_TESTS_FAIL_IN": name, "VARVE_TESTS_FAIL_FILE": steps}
         if for_ever:
             environment["VARVE_TESTS_FAIL_FOR_EVER"] = "1"
         outcome = recording.run(command, env=environment)
-        with open(self.steps, "rb") as stream:
+        with open(steps, "rb") as stream:
             return outcome, STEPS.unpack(stream.read())[1]
+
+
+class FailingMalloc(Case):
+    def runTest(self):
+        """Not run by unittest: play() drives it."""
 
     def new_path(self, name):
         """A database's path in a folder that is empty but for it."""
@@ -66,12 +67,9 @@ class FailingMalloc(recording.Case):
         folder = self.new_path(f"{subject}-{number}-{int(for_ever)}")
         return getattr(self, "play_" + subject)(folder, number, for_ever)
 
-    def churn(self):
-        return [recording.program("churn"), "--ops", "300", "--threads", "2"]
-
     def play_record(self, folder, number, for_ever):
-        outcome, count = self.run_failing(number, for_ever,
-                                          *self.record_command(*self.churn(), options=["--stacks", "native"]))
+        outcome, count = self.run_failing(number, for_ever, *self.record_command(
+            recording.program("churn"), "--ops", "300", "--threads", "2", options=["--stacks", "native"]))
         said = recording.json_lines(outcome.out)
         if os.path.isdir(self.path + ".d"):
             # The program goes on, and so does its exit status; what was recorded is kept: said, and recoverable
@@ -101,12 +99,9 @@ class FailingMalloc(recording.Case):
 
     def play_recover(self, folder, number, for_ever):
         """Of a directory whose collector was killed; a recovery that fails leaves it, and the next one succeeds."""
-        churn = [recording.program("churn"), "--seconds", "0.5", "--pace", "20", "--threads", "2"]
-        process = recording.start(self.record_command(*churn, options=["--stacks", "native"]))
-        recording.wait_until(lambda: os.path.isdir(self.path + ".d") and recording.children_of(process.pid),
-                             what="the program")
-        process.kill()
-        said = json.loads(recording.finish_orphan(process))
+        said = json.loads(self.kill_collector(self.start_recording(
+            recording.program("churn"), "--seconds", "0.5", "--pace", "20", "--threads", "2",
+            options=["--stacks", "native"])))
         outcome, count = self.run_failing(number, for_ever, recording.VARVE, "recover", self.path + ".d")
         if outcome.returncode != 0:
             self.assert_refused(folder, outcome, left=["trace.db.d"])

@@ -18,21 +18,9 @@ import recording  # noqa: E402
 
 TARGET = recording.program("attach_target")
 HOST = recording.program("attach_host")
-PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
+PTRACE_SEIZE = 0x4206
 WAIT_ALL = 0x40000000
 NOBODY = 65534
-
-# Allows every call, and is a filter all the same.
-CONFINED = """
-import ctypes, struct, sys, time
-libc = ctypes.CDLL(None, use_errno=True)
-allow = struct.pack("HBBI", 6, 0, 0, 0x7fff0000)
-program = ctypes.create_string_buffer(allow, 8)
-filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 1, ctypes.addressof(program)))
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-print("ready" if libc.prctl(22, 2, filter, 0, 0) == 0 else "none", flush=True)
-time.sleep(100)
-"""
 
 MAPS_ITS_OWN = """
 import mmap, sys, time
@@ -77,9 +65,32 @@ class Attach(recording.AttachCase):
         self.varve("recover", self.path + ".d")
         self.assert_finished()
 
+    def attach_to_another(self, pid, *options):
+        """With another database, which is finished."""
+        other = os.path.join(self.folder, "other.db")
+        self.varve("attach", *options, "-o", other, str(pid))
+        self.assert_finished(other)
+
+    def refuse(self, command, pid, *words):
+        """Of a command that would write another database."""
+        other = ["-o", os.path.join(self.folder, "other.db")] if command == "attach" else []
+        self.assert_refused(recording.varve(command, *other, str(pid)), *words)
+
+    def lead(self, process):
+        """A program that waits for input goes on."""
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+    def trace(self, tid):
+        self.assertEqual(ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_SEIZE, tid, None, None), 0)
+
+    def end(self, collector):
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        return outcome
+
     def refused(self, pid, *words, **options):
-        outcome = recording.varve("attach", "-o", self.path, str(pid), **options)
-        self.assert_refused(outcome, *words)
+        self.assert_refused(recording.varve("attach", "-o", self.path, str(pid), **options), *words)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], [],
                          "nothing half-written")
 
@@ -92,7 +103,7 @@ class Refused(Attach):
                 self.assertEqual(recording.varve("detach", pid).returncode, 2)
         self.refused("x", "'x' is no process number")
         self.refused(4194303, "no such process: 4194303")
-        self.assert_refused(recording.varve("detach", "4194303"), "no such process")
+        self.refuse("detach", 4194303, "no such process")
 
     def test_itself(self):
         outcome = recording.run(["sh", "-c", f'exec "$0" attach -o {self.path} $$', recording.VARVE])
@@ -135,21 +146,19 @@ class Refused(Attach):
 
     def test_process_with_a_debugger(self):
         process = self.target()
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.assertEqual(libc.ptrace(PTRACE_SEIZE, process.pid, None, None), 0)
+        self.trace(process.pid)
         self.refused(process.pid, "is being traced by", str(os.getpid()))
         process.kill()
 
     def test_process_of_another_user(self):
-        if os.geteuid() != 0:
-            self.skipTest("only root has processes of other users")
+        self.need_root("only root has processes of other users")
         process = self.begin("sleep", "100", said=None, user=NOBODY, group=NOBODY, extra_groups=[])
         self.refused(process.pid, f"belongs to user {NOBODY}", "sudo -u")
         own = self.target()
         os.chmod(self.folder, 0o777)
-        outcome = recording.run([recording.VARVE, "attach", "-o", self.path, str(own.pid)], user=NOBODY, group=NOBODY,
-                                extra_groups=[], cwd="/") if os.access(recording.VARVE, os.X_OK) else None
-        if outcome is not None and outcome.returncode == 2:
+        outcome = recording.varve("attach", "-o", self.path, own.pid, user=NOBODY, group=NOBODY, extra_groups=[],
+                                  cwd="/")
+        if outcome.returncode == 2:
             self.assertIn("belongs to user 0", outcome.err)
         self.quit(own)
 
@@ -162,16 +171,16 @@ class Refused(Attach):
         self.refused(process.pid, "another view of the file system")
 
     def test_confined_process(self):
-        process = self.begin(sys.executable, "-c", CONFINED, said=None)
-        if process.stdout.readline().strip() != "ready":
+        process = self.begin("sh", "-c", "grep Seccomp: /proc/self/status; exec sleep 100", said=None,
+                             preexec_fn=recording.confine)
+        if process.stdout.readline().split() != ["Seccomp:", "2"]:
             self.skipTest("no seccomp here")
         self.refused(process.pid, "has confined itself")
         self.assertIsNone(process.poll())
 
     def test_database_that_exists(self):
         process = self.target()
-        with open(self.path, "w", encoding="ascii") as stream:
-            stream.write("mine")
+        self.write(self.path, "mine")
         self.assert_refused(recording.varve("attach", "-o", self.path, str(process.pid)), "exists")
         with open(self.path, encoding="ascii") as stream:
             self.assertEqual(stream.read(), "mine")
@@ -181,22 +190,17 @@ class Refused(Attach):
     def test_recorded_already(self):
         process = self.target()
         collector = self.attach(process.pid)
-        other = os.path.join(self.folder, "other.db")
-        self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)),
-                            "is recorded already, by varve attach", f"varve detach {process.pid}")
+        self.refuse("attach", process.pid, "is recorded already, by varve attach", f"varve detach {process.pid}")
         self.varve("detach", str(process.pid))
-        self.assertEqual(recording.finish(collector).returncode, 0)
-        self.assert_refused(recording.varve("detach", str(process.pid)), "is not attached to")
+        self.end(collector)
+        self.refuse("detach", process.pid, "is not attached to")
         self.quit(process)
 
     def test_recorded_from_its_start(self):
-        record = recording.start(self.record_command(TARGET, self.folder, "2", "steady"))
-        self.addCleanup(recording.kill_group, record)
-        self.assertEqual(record.stdout.readline().strip(), "ready")
+        record = self.start_recording(TARGET, self.folder, "2", "steady", said="ready")
         pid = recording.program_of(record, "attach_target")
-        other = os.path.join(self.folder, "other.db")
-        self.assert_refused(recording.varve("attach", "-o", other, str(pid)), "is recorded already, by varve record")
-        self.assert_refused(recording.varve("detach", str(pid)), "was started by varve record")
+        self.refuse("attach", pid, "is recorded already, by varve record")
+        self.refuse("detach", pid, "was started by varve record")
         self.quit(record)
         self.assert_finished()
         self.assert_no_loss()
@@ -208,8 +212,7 @@ class Refused(Attach):
                 process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own)
                 if is_removed:
                     os.unlink(own)
-                self.assert_refused(recording.varve("detach", str(process.pid)),
-                                    f"process {process.pid} is not attached to")
+                self.refuse("detach", process.pid, f"process {process.pid} is not attached to")
                 self.assertIsNone(process.poll())
 
 
@@ -232,12 +235,11 @@ class Busy(Attach):
                              "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' %"
                              " child)\ntime.sleep(100)", stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
-        process.stdin.write("\n")
-        process.stdin.flush()
+        self.lead(process)
         child = max(int(process.stdout.readline()), int(process.stdout.readline()))
         self.assertTrue(recording.is_attached(child))
         self.varve("detach", str(process.pid))
-        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.end(collector)
         self.assertFalse(recording.is_attached(process.pid))
         self.assertFalse(recording.is_attached(child))
         self.assertNotIn(recording.process_state(child), (None, "Z", "X"))
@@ -257,10 +259,6 @@ class Awkward(Attach):
 
     def host(self, *arguments, **options):
         return self.begin(HOST, *arguments, stdin=subprocess.PIPE, **options)
-
-    def lead(self, process):
-        process.stdin.write("x")
-        process.stdin.flush()
 
     def start_attach(self, process, *options):
         collector = recording.start([recording.VARVE, "attach", "-o", self.path, *options, str(process.pid)])
@@ -288,34 +286,44 @@ class Awkward(Attach):
         self.assertTrue(recording.is_attached(process.pid))
         self.assert_well(process)
 
+    def test_registers_of_a_busy_thread(self):
+        """It makes no system call, and finds its registers, and what lies below its stack, as they were."""
+        process = self.host("gate", "busily")
+        collector = self.start_attach(process, "--for", "0.05", "-q")
+        self.assertEqual(process.stdout.readline().strip(), "inside")
+        self.lead(process)
+        self.end(collector)
+        self.assert_well(process)
+
     def test_calls_that_are_not_begun_again(self):
         """The kernel ends some by a stop without any signal: the program does not see it."""
         process = self.host("waits")
         for _ in range(6):
-            self.varve("attach", "--for", "0.05", "-q", "-f", "-o", self.path, str(process.pid))
+            self.attach_shortly(process)
         self.assert_well(process)
+
+    def attach_shortly(self, process):
+        self.varve("attach", "--for", "0.05", "-q", "-f", "-o", self.path, str(process.pid))
 
     def test_faults_of_the_program(self):
         """It closes memory that its allocator writes, and opens it where that faults: also for the loader's
         allocations."""
         process = self.host("fault", "forever")
-        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
+        self.attach_shortly(process)
         self.assert_well(process)
 
     def assert_loads(self, process):
         """The program ends what it was loading, can be attached to then, and ends well."""
         self.lead(process)
         self.assertEqual(process.stdout.readline().strip(), "loaded")
-        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
+        self.attach_shortly(process)
         self.lead(process)
-        self.assertEqual(recording.finish(process).returncode, 0)
+        self.end(process)
 
     def test_thread_inside_the_loader(self):
         """No other thread is made to wait for the loader's lock as long as that takes."""
         process = self.host("load", recording.program("lib_attach_slow.so"))
-        collector = self.start_attach(process)
-        outcome = recording.finish(collector)
-        self.assert_refused(outcome, "was loading a library")
+        self.assert_refused(recording.finish(self.start_attach(process)), "was loading a library")
         self.assert_loads(process)
 
     def test_lock_of_a_thread_that_does_not_stop(self):
@@ -331,20 +339,18 @@ class Awkward(Attach):
         recording.wait_until(lambda: tracer_of(process.pid) != 0 or collector.poll() is not None, what="the injector")
         time.sleep(0.3)
         self.lead(process)
-        outcome = recording.finish(collector)
-        self.assertEqual(outcome.returncode, 0, outcome)
+        self.end(collector)
         self.assertEqual(process.stdout.readline().strip(), "well")
         self.lead(process)
-        self.assertEqual(recording.finish(process).returncode, 0)
+        self.end(process)
 
     def test_thread_of_another_tracer(self):
         """Not known before: only one of the threads is traced. To be quiet all of them must be looked at."""
         process = self.target()
         self.attach_and_kill(process.pid)
         other = max(int(tid) for tid in os.listdir(f"/proc/{process.pid}/task"))
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.assertEqual(libc.ptrace(PTRACE_SEIZE, other, None, None), 0)
-        self.assert_refused(recording.varve("detach", str(process.pid)), "is being traced by pid", str(os.getpid()))
+        self.trace(other)
+        self.refuse("detach", process.pid, "is being traced by pid", str(os.getpid()))
         process.kill()
         os.waitpid(other, WAIT_ALL)
 
@@ -378,9 +384,7 @@ class Killed(Attach):
         process = self.target()
         collector = self.attach_and_kill(process.pid)
         self.give_number_again(process, collector)
-        other = os.path.join(self.folder, "other.db")
-        self.varve("attach", "--for", "0", "-o", other, str(process.pid))
-        self.assert_finished(other)
+        self.attach_to_another(process.pid, "--for", "0")
         self.assertFalse(recording.is_attached(process.pid))
         self.varve("recover", self.path + ".d")
         self.quit(process)
@@ -394,9 +398,7 @@ class Killed(Attach):
         recording.wait_until(lambda: pending_signals(collector.pid) >> (signal.SIGTERM - 1) & 1, what="the signal")
         collector.kill()
         collector.wait()
-        outcome = recording.finish(detach)
-        self.assertEqual(outcome.returncode, 0, outcome)
-        self.assertIn("varve recover", outcome.err)
+        self.assertIn("varve recover", self.end(detach).err)
         self.assertFalse(recording.is_attached(process.pid))
         self.recover()
         self.quit(process)
@@ -415,9 +417,7 @@ class Killed(Attach):
     def test_attaching_after_a_dead_collector(self):
         process = self.target()
         self.attach_and_kill(process.pid)
-        other = os.path.join(self.folder, "other.db")
-        self.varve("attach", "--for", "0.2", "-o", other, str(process.pid))
-        self.assert_finished(other)
+        self.attach_to_another(process.pid, "--for", "0.2")
         self.assert_no_loss()
         self.varve("recover", self.path + ".d")
         self.quit(process)
@@ -427,9 +427,7 @@ class Killed(Attach):
         collector = self.attach(process.pid)
         time.sleep(0.1)
         process.kill()
-        outcome = recording.finish(collector)
-        self.assertEqual(outcome.returncode, 0, outcome)
-        self.assertIn("end of process", outcome.err)
+        self.assertIn("end of process", self.end(collector).err)
         self.assert_finished()
         self.assert_conserved()
 
@@ -443,12 +441,11 @@ class Killed(Attach):
     def test_program_that_becomes_another(self):
         shell = self.begin("sh", "-c", "echo ready; read line; exec sleep 100", stdin=subprocess.PIPE)
         collector = self.attach(shell.pid)
-        shell.stdin.write("\n")
-        shell.stdin.flush()
+        self.lead(shell)
         recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{shell.pid}/exe")) != os.path.basename(
             os.path.realpath("/bin/sh")), what="the exec")
         collector.send_signal(signal.SIGTERM)
-        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.end(collector)
         self.assert_finished()
         self.assertEqual(self.sql("SELECT end_cause FROM process"), [("exec",)])
         self.assertIn(("environment without the recorder",), self.sql("SELECT reason FROM unrecorded_program"))
@@ -463,21 +460,19 @@ class PlugIn(Attach):
         is_pool, first = opened == "deep", called == "begun"
 
         def step(times):
-            process.stdin.write("\n")
-            process.stdin.flush()
+            self.lead(process)
             count = (10 * times + first) * is_pool
             self.assertEqual(process.stdout.readline(), f"{count} {count} 0\n")
 
         collector = self.attach(process.pid)
         step(1)
         self.varve("detach", str(process.pid))
-        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.end(collector)
         step(2)
         step(3)
-        outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 0, outcome)
+        self.end(process)
         self.assert_finished()
-        return self.count("heap_alloc", "size = 31"), self.count("heap_free", "size = 31")
+        return self.pairs(31)
 
     def test_allocator_that_one_call_is_bound_to(self):
         self.assertEqual(self.check("deep", "begun"), (0, 0))

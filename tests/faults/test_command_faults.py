@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 6 s
+# Costs: 8 s
 # Only with an unsanitized command: it starts the program hundreds of times.
-"""All commands where something is in the way: an output that is full, closed or misplaced, and names of functions
-that are long, missing or hostile. Which commands there are is taken from `varve help`."""
+"""All commands where something is in the way: an output that is full, closed, misplaced or narrow, and names of
+functions that are long, missing or hostile. Which commands there are is taken from `varve help`."""
 
+import fcntl
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -20,6 +23,30 @@ MARK = "evil_name_of_a_function"
 # they want events of a caching allocator, which a heap's recording has not
 OF_AN_ALLOCATOR = ("replay", "advise", "bound")
 EVIL = b"\x1b[31m\x07\nname\x9b\xff\\'\"<&>"
+
+
+LONG_NAMES = """
+kept = []
+def a_function_with_a_name_that_is_longer_than_half_of_a_narrow_terminal(n):
+    kept.append("x" * (1000 + n))
+def deep(n, depth):
+    if depth > 0:
+        deep(n, depth - 1)
+    else:
+        a_function_with_a_name_that_is_longer_than_half_of_a_narrow_terminal(n)
+    return [bytes(600) for _ in range(5)]
+for n in range(500):
+    deep(n, n % 8)
+"""
+
+COLUMNS = (60, 100, 200)
+BY = ("line", "function", "stack", "module", "process", "thread", "size")
+LISTS = [["report", "--by", by] for by in BY] + [
+    ["leaks"], ["leaks", "--at", "end"], ["peak"], ["peak", "--by", "stack"], ["tree"], ["tree", "--inverted"],
+    ["timeline"], ["timeline", "--points", "1000"]]
+STYLE = re.compile("\033\\[[0-9;]*m")
+ERASE = "\033[K"  # in front of a line of progress, which appears where the machine is slow
+PLAIN = "\033[0m"
 
 
 def usages():
@@ -45,6 +72,10 @@ class Outputs(recording.Case):
         self.assertEqual(outcome.returncode, 2, (command, outcome))
         self.assertEqual(len(outcome.err.splitlines()), 1, (command, outcome))
 
+    def play(self):
+        self.record(recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG,
+                    options=recording.PLAIN)
+
     def test_standard_output(self):
         """Full or closed: status 2 and a line, never 0 where nothing was written."""
         self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
@@ -62,8 +93,7 @@ class Outputs(recording.Case):
 
     def test_files_while_descriptors_are_closed(self):
         """What is opened does not become the standard output: a file holds its content only."""
-        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG],
-                    options=recording.PLAIN)
+        self.play()
         made = [os.path.join(self.folder, name) for name in ("open.pickle", "closed.pickle")]
         for path, redirection in zip(made, ("", "<&- >&- 2>&-")):
             outcome = recording.run(["sh", "-c", f'exec "$@" {redirection}', "sh", recording.VARVE, "export",
@@ -73,8 +103,7 @@ class Outputs(recording.Case):
             self.assertEqual(one.read(), other.read())
 
     def test_places_that_cannot_be_written(self):
-        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG],
-                    options=recording.PLAIN)
+        self.play()
         before = sorted(os.listdir(self.folder))
         for command in (["export", self.path + ".play"], ["replay", self.path + ".play"], ["dtr", "--ratio", "1", LOG],
                         ["record", "--", "true"]):
@@ -94,19 +123,17 @@ class Names(recording.Case):
             self.skipTest("no C compiler")
 
     def record_function(self, name, *flags, change=None):
-        source = os.path.join(self.folder, "program.c")
         target = os.path.join(self.folder, "program")
-        with open(source, "w", encoding="ascii") as stream:
-            stream.write("#include <stdlib.h>\nvoid *kept[10];\n"
-                         f"__attribute__((noinline)) void {name}(int i) {{ kept[i % 10] = malloc(1000 + i); }}\n"
-                         f"int main(void) {{ for (int i = 0; i < 100; i++) {{ {name}(i); }} return kept[0] == 0; }}\n")
+        source = self.write("program.c", "#include <stdlib.h>\nvoid *kept[10];\n"
+                            f"__attribute__((noinline)) void {name}(int i) {{ kept[i % 10] = malloc(1000 + i); }}\n"
+                            f"int main(void) {{ for (int i = 0; i < 100; i++) {{ {name}(i); }}"
+                            " return kept[0] == 0; }\n")
         subprocess.run([COMPILER, "-O1", "-fno-builtin", *flags, "-o", target, source], check=True)
         if change:
             with open(target, "rb") as stream:
                 image = stream.read()
             self.assertIn(MARK.encode(), image)
-            with open(target, "wb") as stream:
-                stream.write(image.replace(MARK.encode(), change))
+            self.write(target, image.replace(MARK.encode(), change))
         self.record(target, options=["--stacks", "native"])
         self.open()
 
@@ -147,6 +174,59 @@ class Names(recording.Case):
         texts = self.answers()
         self.assertIn("program", texts["report"])
         self.assertIn("program", texts["leaks"])
+
+
+def on_terminal(columns, *arguments):
+    """The exit status, and what a terminal of so many columns gets."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = dict(os.environ, TERM="xterm-256color", LC_ALL="C.UTF-8")
+    environment.pop("NO_COLOR", None)
+    with subprocess.Popen([recording.VARVE, *arguments], stdin=slave, stdout=slave, stderr=slave,
+                          env=environment) as process:
+        os.close(slave)
+        got = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # EIO: nobody has the other end any more
+                break
+            if not piece:
+                break
+            got += piece
+        os.close(master)
+        return process.wait(), got.decode().replace("\r\n", "\n")
+
+
+class Widths(recording.Case):
+    """On a terminal no line of a list is wider, styles end before their line does, and nothing but styles drives it.
+    Long function names and deep calls are in the program, as the narrow terminal needs them."""
+
+    def assert_fits(self, columns, *arguments):
+        status, text = on_terminal(columns, *arguments)
+        self.assertEqual(status, 0, text)
+        self.assertNotEqual(text, "")
+        for line in text.splitlines():
+            plain = STYLE.sub("", line).removeprefix(ERASE)
+            self.assertLessEqual(len(plain), columns, line)
+            self.assertNotIn("\033", plain)
+            styles = STYLE.findall(line)
+            # a title that goes on in the next line has its style there, too
+            self.assertFalse(line.startswith(PLAIN), f"the style of the line before ends here: {line!r}")
+            self.assertLessEqual(len(styles), 4, line)
+        return text
+
+    def test_widths(self):
+        self.record(sys.executable, "-c", LONG_NAMES)
+        for columns in COLUMNS:
+            for arguments in [*LISTS, ["diff", "--from", "1ms", self.path]]:
+                with self.subTest(columns=columns, arguments=arguments):
+                    whole = arguments if arguments[-1] == self.path else [*arguments, self.path]
+                    text = self.assert_fits(columns, *whole)
+                    if arguments == ["report", "--by", "line"]:
+                        self.assertRegex(text, "<string>:4 .*MiB|<string>:4 .*KiB")
+                        self.assertIn(PLAIN, text)
+                        self.assertLessEqual(len(text.splitlines()), 80)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,9 @@ class Confined(recording.Case):
         if "no seccomp" in plain.err:
             self.skipTest(plain.err.strip())
         self.assertEqual(plain.returncode, 0, plain)
-        self.path = os.path.join(self.folder, f"{how}-{stacks}.db")
         outcome = self.record(CONFINED, how, str(PAIRS), options=["--stacks", stacks, *options])
         self.open()
         return json.loads(outcome.out)["pairs"], outcome
-
-    def recorded(self):
-        return self.count("heap_alloc", "size = 1234"), self.count("heap_free", "size = 1234")
 
     def lost(self):
         return self.one("SELECT coalesce(sum(value), 0) FROM data_loss WHERE name IN ('events_lost',"
@@ -39,7 +35,7 @@ class Confined(recording.Case):
         for stacks in STACKS:
             with self.subTest(stacks=stacks):
                 pairs, outcome = self.confine(how, stacks)
-                self.assertEqual(self.recorded(), (pairs, pairs), outcome)
+                self.assertEqual(self.pairs(1234), (pairs, pairs), outcome)
                 self.assertIn("nothing lost", outcome.err)
                 self.assert_finished()
                 self.assert_conserved()
@@ -47,29 +43,29 @@ class Confined(recording.Case):
     def test_filter_that_kills(self):
         self.check_complete("kill")
 
-    def test_strict_mode(self):
-        self.check_complete("strict")
-
-    def test_clock_taken_away(self):
-        self.check_complete("tsc")
-
     def test_filter_that_refuses(self):
         self.check_complete("errno")
 
     def test_filter_of_one_thread(self):
         self.check_complete("thread")
 
+    def test_filter_before_the_first_event(self):
+        self.check_complete("late")
+
+    def test_strict_mode(self):
+        self.check_complete("strict")
+
+    def test_clock_taken_away(self):
+        self.check_complete("tsc")
+
     def test_filter_of_all_threads(self):
         """The others' rings were not made ready for it: what they can't hold is lost, and reported."""
         for stacks in STACKS:
             with self.subTest(stacks=stacks):
                 pairs, outcome = self.confine("tsync", stacks)
-                self.assertEqual(sum(self.recorded()) + self.lost(), 2 * pairs, outcome)
+                self.assertEqual(sum(self.pairs(1234)) + self.lost(), 2 * pairs, outcome)
                 self.assertEqual("nothing lost" in outcome.err, self.lost() == 0, outcome)
                 self.assert_conserved()
-
-    def test_filter_before_the_first_event(self):
-        self.check_complete("late")
 
     def test_call_sites_that_are_known_are_kept(self):
         self.confine("kill", "native")
@@ -85,7 +81,7 @@ class Confined(recording.Case):
         for how in ("fork", "exec"):
             with self.subTest(how=how):
                 pairs, outcome = self.confine(how)
-                allocations, frees = self.recorded()
+                allocations, frees = self.pairs(1234)
                 self.assertLess(allocations, pairs)
                 self.assertGreaterEqual(allocations + frees + self.lost(), 2 * pairs, outcome)
                 self.assertNotIn("nothing lost", outcome.err)
@@ -93,7 +89,7 @@ class Confined(recording.Case):
     def test_more_than_the_ring_holds(self):
         """No spill, no waiting: stored and lost add up."""
         pairs, outcome = self.confine("kill", options=["--ring-size", "4K"])
-        allocations, frees = self.recorded()
+        allocations, frees = self.pairs(1234)
         self.assertEqual(allocations + frees + self.lost(), 2 * pairs, outcome)
         self.assert_conserved()
 

@@ -16,7 +16,7 @@ SIZE_MAX = (1 << 63) - 1
 class Counts(recording.Case):
     def test_every_function(self):
         """The exact sequence of events of one thread, addresses and sizes included."""
-        outcome = self.record(recording.program("counted"), options=["--stacks", "none"])
+        outcome = self.record(recording.program("counted"), options=recording.PLAIN)
         expected = recording.json_lines(outcome.out)
         sums = expected.pop()
         self.assert_recording()
@@ -68,13 +68,11 @@ class Counts(recording.Case):
     def test_deep_recursion(self):
         """A deep stack keeps its outermost frames and the innermost; one that is far deeper keeps these."""
         for depth, outermost in ((400, "_start"), (60000, "(frames left out)")):
-            self.record(recording.program("many_stacks"), "0", str(depth), "20",
-                        options=["--stacks", "native", "--force"])
+            self.record(recording.program("many_stacks"), "0", str(depth), "20", options=["--stacks", "native"])
             self.assert_recording()
             callsites = self.sql("SELECT DISTINCT callsite_id FROM events WHERE kind = 'heap_alloc' AND size = 40013")
             self.assertEqual(len(callsites), 1)
-            frames = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth",
-                                                 *callsites[0])]
+            frames = self.functions(*callsites[0])
             self.assertIn("allocate", frames[:2])
             self.assertEqual(frames[-1], outermost)
             self.assertEqual(frames.count("(frames left out)"), 1)
@@ -95,9 +93,8 @@ class Counts(recording.Case):
     def test_churn(self):
         """Four threads, frees on other threads than the allocations."""
         for seed in (1, 2):
-            self.path = os.path.join(self.folder, f"trace-{seed}.db")
             self.assert_churn(self.record(recording.program("churn"), "--ops", "30000", "--seed", str(seed),
-                                          options=["--stacks", "none"]))
+                                          options=recording.PLAIN))
 
     def test_churn_leaking(self):
         self.assert_churn(self.record(recording.program("churn"), "--ops", "5000", "--leak",
@@ -106,38 +103,34 @@ class Counts(recording.Case):
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE function = 'obtain'"), 0)
 
     def test_300_threads(self):
-        said = json.loads(self.record(recording.program("threads300"), options=["--stacks", "none"]).out)
+        said = json.loads(self.record(recording.program("threads300"), options=recording.PLAIN).out)
         self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size BETWEEN 20000 AND 20999"), said["allocs"])
-        self.assertEqual(self.count("heap_free", "size BETWEEN 20000 AND 20999"), said["frees"])
-        self.assertEqual(self.one("SELECT count(DISTINCT tid) FROM event WHERE size BETWEEN 20000 AND 20999 AND kind"
-                                  " = 32"),
-                         said["threads"])
+        self.assertEqual(self.sql("SELECT sum(kind = 32), sum(kind = 33), count(DISTINCT iif(kind = 32, tid, NULL))"
+                                  " FROM event WHERE size BETWEEN 20000 AND 20999"),
+                         [(said["allocs"], said["frees"], said["threads"])])
         self.assertGreaterEqual(self.one("SELECT count(*) FROM thread"), said["threads"])
 
     def test_thread_destructors(self):
         """Events after the recorder's own end of the thread are marked late, and none is missing."""
-        said = json.loads(self.record(recording.program("threadend"), options=["--stacks", "none"]).out)
+        said = json.loads(self.record(recording.program("threadend"), options=recording.PLAIN).out)
         self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size = 30011"), said["allocs"])
-        self.assertEqual(self.count("heap_free", "size = 30011"), said["frees"])
+        self.assertEqual(self.pairs(30011), (said["allocs"], said["frees"]))
         self.assertGreater(self.count("heap_free", "size = 30011 AND flags & ? <> 0", recording.FLAG_LATE), 0)
 
-    def test_signal_handlers(self):
-        said = json.loads(self.record(recording.program("signaler"), options=["--stacks", "none"]).out)
+    def check_signal_handlers(self, *arguments, stacks):
+        said = json.loads(self.record(recording.program("signaler"), *arguments, options=["--stacks", stacks]).out)
         self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size = 40009"), said["allocs"])
-        self.assertEqual(self.count("heap_free", "size = 40009"), said["frees"])
-        self.assertEqual(self.count("mmap", "size = 20480"), said["maps"])
-        self.assertEqual(self.count("munmap", "size = 20480"), said["unmaps"])
+        self.assertEqual(self.pairs(40009), (said["allocs"], said["frees"]))
+        self.assertEqual((self.count("mmap", "size = 20480"), self.count("munmap", "size = 20480")),
+                         (said["maps"], said["unmaps"]))
         if said["signals"] > 100:
             self.assertGreater(self.count("mmap", "flags & ? <> 0", recording.FLAG_NESTED), 0)
 
+    def test_signal_handlers(self):
+        self.check_signal_handlers(stacks="none")
+
     def test_signal_handlers_with_stacks(self):
-        said = json.loads(self.record(recording.program("signaler"), "20000", options=["--stacks", "native"]).out)
-        self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size = 40009"), said["allocs"])
-        self.assertEqual(self.count("mmap", "size = 20480"), said["maps"])
+        self.check_signal_handlers("20000", stacks="native")
 
     def test_python(self):
         source = "import threading\n" \

@@ -18,29 +18,24 @@ OPTIONS = ("--cuda", "--stacks", "none", "--quiet")
 PINNED, DEVICE, ARRAY, MANAGED = 2, 3, 4, 5
 OUT_OF_MEMORY, NO_CONTEXT, NOT_INITIALIZED, DEINITIALIZED = 2, 201, 3, 4
 
+# By the names of functions without what follows their version.
 ALLOCS = {
-    "cuMemAlloc_v2": ("cuMemAlloc", DEVICE), "cuMemAllocPitch_v2": ("cuMemAllocPitch", DEVICE),
-    "cuMemAllocManaged": ("cuMemAllocManaged", MANAGED), "cuMemAllocHost_v2": ("cuMemAllocHost", PINNED),
-    "cuMemHostAlloc": ("cuMemHostAlloc", PINNED), "cuMemHostRegister_v2": ("cuMemHostRegister", PINNED),
-    "cuArrayCreate_v2": ("cuArrayCreate", ARRAY), "cuArray3DCreate_v2": ("cuArray3DCreate", ARRAY),
-    "cuMipmappedArrayCreate": ("cuMipmappedArrayCreate", ARRAY),
-    "cuIpcOpenMemHandle_v2": ("cuIpcOpenMemHandle", DEVICE),
+    "cuMemAlloc": DEVICE, "cuMemAllocPitch": DEVICE, "cuMemAllocManaged": MANAGED, "cuMemAllocHost": PINNED,
+    "cuMemHostAlloc": PINNED, "cuMemHostRegister": PINNED, "cuArrayCreate": ARRAY, "cuArray3DCreate": ARRAY,
+    "cuMipmappedArrayCreate": ARRAY, "cuIpcOpenMemHandle": DEVICE,
 }
 FREES = {
-    "cuMemFree_v2": ("cuMemFree", DEVICE), "cuMemFreeHost": ("cuMemFreeHost", PINNED),
-    "cuMemHostUnregister": ("cuMemHostUnregister", PINNED), "cuArrayDestroy": ("cuArrayDestroy", ARRAY),
-    "cuMipmappedArrayDestroy": ("cuMipmappedArrayDestroy", ARRAY),
-    "cuIpcCloseMemHandle": ("cuIpcCloseMemHandle", DEVICE),
+    "cuMemFree": DEVICE, "cuMemFreeHost": PINNED, "cuMemHostUnregister": PINNED, "cuArrayDestroy": ARRAY,
+    "cuMipmappedArrayDestroy": ARRAY, "cuIpcCloseMemHandle": DEVICE,
 }
 VIRTUAL = {
-    "cuMemAddressReserve": ("vmm_reserve", False), "cuMemCreate": ("vmm_create", False), "cuMemMap": ("vmm_map", False),
-    "cuMemSetAccess": ("vmm_set_access", False), "cuMemRetainAllocationHandle": ("vmm_create", False),
-    "cuMemImportFromShareableHandle": ("vmm_create", False), "cuMemAddressFree": ("vmm_address_free", True),
-    "cuMemRelease": ("vmm_release", True), "cuMemUnmap": ("vmm_unmap", True),
+    "cuMemAddressReserve": "vmm_reserve", "cuMemCreate": "vmm_create", "cuMemMap": "vmm_map",
+    "cuMemSetAccess": "vmm_set_access", "cuMemRetainAllocationHandle": "vmm_create",
+    "cuMemImportFromShareableHandle": "vmm_create",
 }
-ORDERED = {"cuMemAllocAsync": "cuMemAllocAsync", "cuMemAllocFromPoolAsync": "cuMemAllocFromPoolAsync"}
-SYNCS = {"cuCtxSynchronize": "cuCtxSynchronize", "cuCtxSynchronize_v2": "cuCtxSynchronize",
-         "cuStreamSynchronize": "cuStreamSynchronize", "cuEventSynchronize": "cuEventSynchronize"}
+VIRTUAL_FREES = {"cuMemAddressFree": "vmm_address_free", "cuMemRelease": "vmm_release", "cuMemUnmap": "vmm_unmap"}
+ORDERED = ("cuMemAllocAsync", "cuMemAllocFromPoolAsync")
+SYNCS = ("cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize")
 POOLS = ("cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAttribute")
 # What arrays come to, in the order of the scenario: the driver does not know of bytes.
 ARRAY_BYTES = (64 * 32 * 2 * 4, 16 * 8 * 4 * 4, (16 * 8 * 4 + 8 * 4 * 2 + 4 * 2 * 1) * 4, 2989 * 32 * 2 * 4)
@@ -105,65 +100,60 @@ class Expected:
         self.expect("dev_sync", cause, line, memory, **more)
 
     def take(self, line):
-        name, self.works = line.name.replace("_ptsz", ""), self.works or line.result == 0
+        name, self.works = re.sub("_(v2|ptsz)$", "", line.name), self.works or line.result == 0
         if name in ALLOCS:
-            cause, memory = ALLOCS[name]
+            memory = ALLOCS[name]
             size = self.arrays.pop(0) if memory == ARRAY else line.get("bytes")
-            size = line.get("asked") if name == "cuMemAllocPitch_v2" and line.result else size
-            self.alloc(line, "dev_alloc", cause, memory, 0 if name == "cuIpcOpenMemHandle_v2" else size)
+            size = line.get("asked") if name == "cuMemAllocPitch" and line.result else size
+            self.alloc(line, "dev_alloc", name, memory, 0 if name == "cuIpcOpenMemHandle" else size)
         elif name in FREES:
             if line.get("addr"):
-                self.free(line, "dev_free", *FREES[name])
-        elif name in VIRTUAL:
+                self.free(line, "dev_free", name, FREES[name])
+        elif name in VIRTUAL or name in VIRTUAL_FREES:
             self.take_virtual(name, line)
         elif name in ORDERED or name == "cuMemFreeAsync" or name in POOLS:
             self.take_ordered(name, line)
         elif name in SYNCS:
-            self.expect("dev_sync", SYNCS[name], line, addr=0 if line.result else line.get("addr"),
-                        stream=line.get("stream"))
+            self.expect("dev_sync", name, line, addr=0 if line.result else line.get("addr"), stream=line.get("stream"))
         else:
             self.take_end(name, line)
 
     def take_virtual(self, name, line):
-        kind, is_free = VIRTUAL[name]
         device = line.values.get("place")
         memory = PINNED if device == -1 else DEVICE
-        if is_free:
-            self.free(line, kind, name, memory, device=device)
-        elif kind == "vmm_create" and name == "cuMemCreate":
-            self.alloc(line, kind, name, memory, line.get("bytes"), device=device, arg=line.get("handle"))
+        if name in VIRTUAL_FREES:
+            self.free(line, VIRTUAL_FREES[name], name, memory, device=device)
+        elif name == "cuMemCreate":
+            self.alloc(line, VIRTUAL[name], name, memory, line.get("bytes"), device=device, arg=line.get("handle"))
         else:
             addr = line.get("addr") if not line.result or name != "cuMemAddressReserve" else 0
-            self.expect(kind, name, line, memory, addr, line.get("bytes"),
-                      line.get("count") or line.get("handle"), device=device)
+            self.expect(VIRTUAL[name], name, line, memory, addr, line.get("bytes"),
+                        line.get("count") or line.get("handle"), device=device)
 
     def take_ordered(self, name, line):
         pool = line.get("pool")
         if name == "cuMemPoolCreate" and not line.result:
             self.pools[pool] = len(self.pools) + 1
-        number = self.pools.get(pool, 0)
+        where = {"number": self.pools.get(pool, 0), "device": line.get("place")}
         if name in ORDERED:
-            cause = "graph" if line.get("captured") else ORDERED[name]
-            self.alloc(line, "dev_alloc_async", cause, DEVICE, line.get("bytes"), number=number,
-                       device=line.get("place"), stream=line.get("stream"))
+            self.alloc(line, "dev_alloc_async", "graph" if line.get("captured") else name, DEVICE, line.get("bytes"),
+                       stream=line.get("stream"), **where)
         elif name == "cuMemFreeAsync":
             self.free(line, "dev_free_async", name, DEVICE, device=line.get("place"), stream=line.get("stream"))
         else:
-            self.expect("dev_pool", name, line, DEVICE, line.get("addr"), arg=line.get("arg"), number=number,
-                      device=line.get("place"))
+            self.expect("dev_pool", name, line, DEVICE, line.get("addr"), arg=line.get("arg"), **where)
 
     def take_end(self, name, line):
         """Ends of contexts."""
         device, context = line.get("device"), line.get("context")
-        if name == "cuCtxDestroy_v2":
+        if name == "cuCtxDestroy":
             if context not in self.contexts:
                 self.context_count += 1
                 self.contexts[context] = (self.context_count, 0)
             number, device = self.contexts.pop(context)
-            self.expect("dev_reset", "cuCtxDestroy", line, number=number, device=device)
-        elif name == "cuDevicePrimaryCtxReset_v2" or (name == "cuDevicePrimaryCtxRelease_v2"
-                                                      and not line.get("active")):
-            self.expect("dev_reset", name.replace("_v2", ""), line, number=0, device=device)
+            self.expect("dev_reset", name, line, number=number, device=device)
+        elif name == "cuDevicePrimaryCtxReset" or (name == "cuDevicePrimaryCtxRelease" and not line.get("active")):
+            self.expect("dev_reset", name, line, number=0, device=device)
             self.contexts = {key: value for key, value in self.contexts.items() if value[1] != device}
 
 
@@ -180,7 +170,7 @@ class CudaCase(recording.Case):
     def record_program(self, *command, options=OPTIONS, **more):
         if os.path.exists(self.log):
             os.unlink(self.log)
-        outcome = self.record(*command, options=options, env=self.environment(**more))
+        outcome = self.record(*command, options=(*options, "--force"), env=self.environment(**more))
         self.assert_finished()
         self.assert_no_loss()
         return outcome
@@ -242,26 +232,13 @@ class EntryPoints(CudaCase):
         self.assertEqual(not_called, {"cuGetProcAddress", "cuGetProcAddress_v2", "cuMemGetAddressRange_v2",
                                       "cuIpcGetMemHandle"}, "the scenario leaves out what is not reported")
 
-    def test_linked_own_streams(self):
+    def test_own_streams(self):
         self.way(recording.program("cuda_linked"), "own")
 
-    def test_handle(self):
-        self.way(recording.program("cuda_lookup_ways"), "handle")
-
-    def test_default(self):
-        self.way(recording.program("cuda_lookup_ways"), "default")
-
-    def test_next(self):
-        self.way(recording.program("cuda_lookup_ways"), "next")
-
-    def test_program_handle(self):
-        self.way(recording.program("cuda_lookup_ways"), "program")
-
-    def test_address(self):
-        self.way(recording.program("cuda_lookup_ways"), "address")
-
-    def test_address_v2(self):
-        self.way(recording.program("cuda_lookup_ways"), "address_v2")
+    def test_ways_to_look_up(self):
+        for way in ("handle", "default", "next", "program", "address", "address_v2"):
+            with self.subTest(way=way):
+                self.way(recording.program("cuda_lookup_ways"), way)
 
 
 class Unchanged(CudaCase):
@@ -296,7 +273,7 @@ class Unchanged(CudaCase):
         command = ["/bin/sh", "-c", f'LD_PRELOAD="$LD_PRELOAD:{front}" exec {recording.program("cuda_linked")}']
         before = ["/bin/sh", "-c", f'LD_PRELOAD="{front}:$LD_PRELOAD" exec {recording.program("cuda_linked")}']
         for order in (command, before):
-            outcome = self.record_program(*order, options=(*OPTIONS, "--force"))
+            outcome = self.record_program(*order)
             (pid,) = self.pids()
             driver = [line for line in self.calls() if line.name == "cuMemAlloc_v2" and line.depth == 0]
             reported = self.sql("SELECT size FROM events WHERE pid = ? AND cause = 'cuMemAlloc' AND kind IN"
@@ -366,10 +343,15 @@ class Lives(CudaCase):
 
 
 class Replaced(CudaCase):
+    def replaced(self, said, library, *options, **more):
+        outcome = self.record_program(recording.program("cuda_lookup_ways"), "replaced",
+                                      options=("--cuda=replace", "--quiet", *options), VARVE_REPLACE=library, **more)
+        self.assertEqual(outcome.out, said)
+        return outcome
+
     def test_served(self):
-        outcome = self.record_program(recording.program("cuda_replaced"), options=("--cuda=replace", *OPTIONS[1:]),
-                                      VARVE_REPLACE=recording.program("lib_cuda_fake_replace.so"))
-        self.assertEqual(outcome.out, "1 32000 33000 801 0\n")
+        outcome = self.replaced("1 32000 33000 801 0\n", recording.program("lib_cuda_fake_replace.so"),
+                                *recording.PLAIN)
         self.assertIn("replaced: 2 1 1\n", outcome.err)
         self.assertEqual(self.sql("SELECT cause, size FROM events WHERE kind = 'dev_alloc' AND flags = 0 ORDER BY seq"),
                          [("cuMemAlloc", 1 << 20), ("cuMemAllocManaged", 33000)])
@@ -377,21 +359,16 @@ class Replaced(CudaCase):
 
     def test_served_by_varve(self):
         """Its blocks have the program's call site, though it is the recorder that calls the allocator."""
-        library = os.path.join(os.path.dirname(recording.VARVE), "libvarve-replace.so")
-        outcome = self.record_program(recording.program("cuda_replaced"), options=("--cuda=replace", "--quiet"),
-                                      VARVE_REPLACE=library, VARVE_REPLACE_DEVICE="host")
-        self.assertEqual(outcome.out, "1 32000 33000 801 0\n")
-        self.assertEqual(self.sql("SELECT a.requested, EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id ="
-                                  " a.callsite_id AND"
-                                  " f.function = 'main') FROM allocations a WHERE domain = 'block' ORDER BY"
-                                  " a.alloc_seq"),
+        self.replaced("1 32000 33000 801 0\n", os.path.join(os.path.dirname(recording.VARVE), "libvarve-replace.so"),
+                      VARVE_REPLACE_DEVICE="host")
+        self.assertEqual(self.sql("SELECT requested, EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = a.callsite_id"
+                                  " AND f.function = 'main') FROM allocations a WHERE domain = 'block'"
+                                  " ORDER BY alloc_seq"),
                          [(31000, 1), (32000, 1)])
 
     def test_not_to_be_opened(self):
         for library in (recording.program("lib_cuda_front.so"), os.path.join(FAKE, "libcudart.so.12")):
-            outcome = self.record_program(recording.program("cuda_replaced"),
-                                          options=("--cuda=replace", *OPTIONS[1:], "--force"), VARVE_REPLACE=library)
-            self.assertEqual(outcome.out, "1 32000 33000 0 0\n")
+            outcome = self.replaced("1 32000 33000 0 0\n", library, *recording.PLAIN)
             self.assertEqual(outcome.err.count("varve: cudaMalloc is served by the driver"), 1)
             self.assertEqual(self.count("dev_alloc", "flags = 0"), 3)
 

@@ -86,40 +86,27 @@ class Allocators(recording.Case):
         self.assertIn("plain", first[1][0])
         self.assertEqual([row for row in first if "varve" in (row[1] or "")], [], "no frame of the recorder's")
 
-    def preloaded(self, name):
+    def serve(self, name, is_linked):
         path = self.allocator(name)
-        outcome = self.record(recording.program("cxx_counted"), *ARGUMENTS.get(name, []),
-                              env={**os.environ, "LD_PRELOAD": path})
-        self.assert_served(self.assert_counted(outcome, name))
-
-    def linked_with(self, name):
-        path = self.allocator(name)
-        outcome = self.record(self.linked("cxx_counted.cc", path), *ARGUMENTS.get(name, []))
-        self.assert_served(self.assert_counted(outcome, name))
-
-    def assert_served(self, lines):
+        program = self.linked("cxx_counted.cc", path) if is_linked else recording.program("cxx_counted")
+        outcome = self.record(program, *ARGUMENTS.get(name, []),
+                              env=dict(os.environ) if is_linked else {**os.environ, "LD_PRELOAD": path})
+        lines = self.assert_counted(outcome, name)
         self.assertGreater(self.one("SELECT count(*) FROM events WHERE cause = 'operator new'"), 0,
                            "the allocator's own operator new served")
-        first = self.top_function(lines[0]["size"])
-        self.assertIn("plain", first[0][0], "the call site is the program's")
+        self.assertIn("plain", self.top_function(lines[0]["size"])[0][0], "the call site is the program's")
 
-    def test_jemalloc_preloaded(self):
-        self.preloaded("jemalloc")
+    def test_jemalloc(self):
+        self.serve("jemalloc", False)
+        self.serve("jemalloc", True)
 
-    def test_jemalloc_linked(self):
-        self.linked_with("jemalloc")
+    def test_tcmalloc(self):
+        self.serve("tcmalloc", False)
+        self.serve("tcmalloc", True)
 
-    def test_tcmalloc_preloaded(self):
-        self.preloaded("tcmalloc")
-
-    def test_tcmalloc_linked(self):
-        self.linked_with("tcmalloc")
-
-    def test_mimalloc_preloaded(self):
-        self.preloaded("mimalloc")
-
-    def test_mimalloc_linked(self):
-        self.linked_with("mimalloc")
+    def test_mimalloc(self):
+        self.serve("mimalloc", False)
+        self.serve("mimalloc", True)
 
     def test_plugins(self):
         """A C program opens libraries with RTLD_LOCAL: one uses the C++ library, another its own operator new; closed
@@ -153,8 +140,7 @@ class Allocators(recording.Case):
                 blocks = recording.json_lines(outcome.out)[0]["blocks"]
                 self.assertGreater(blocks, 0)
                 self.assert_recording()
-                self.assertEqual((self.count("heap_alloc", "size = 52017"), self.count("heap_free", "size = 52017")),
-                                 (blocks, blocks))
+                self.assertEqual(self.pairs(52017), (blocks, blocks))
 
     def test_plugin_under_jemalloc(self):
         """What is global serves the library too."""
@@ -163,7 +149,7 @@ class Allocators(recording.Case):
                     env={**os.environ, "LD_PRELOAD": path})
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = 31013 AND cause = 'operator new'"), 200)
-        self.assertEqual(self.count("heap_free", "size = 31013"), 200)
+        self.assertEqual(self.pairs(31013), (200, 200))
 
     def test_programs_own(self):
         """A program's own operator new stays what it calls, also behind the forms that it does not define."""

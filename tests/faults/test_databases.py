@@ -10,6 +10,8 @@ import os
 import shutil
 import sqlite3
 import sys
+import tempfile
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -20,19 +22,13 @@ READERS = ("info", "report", "leaks", "peak", "timeline")
 class Databases(recording.Case):
     recorded = None
 
-    @classmethod
-    def tearDownClass(cls):
-        if cls.recorded:
-            shutil.rmtree(os.path.dirname(cls.recorded))
-            cls.recorded = None
-
     def setUp(self):
         super().setUp()
         if not Databases.recorded:
             self.record(recording.program("churn"), "--ops", "2000", "--leak", options=["--stacks", "native"])
-            keep = os.path.join(os.path.dirname(self.folder), os.path.basename(self.folder) + "-kept")
-            os.mkdir(keep)
-            Databases.recorded = shutil.copy(self.path, keep)
+            keep = tempfile.TemporaryDirectory(prefix="varve-test-")
+            unittest.addModuleCleanup(keep.cleanup)
+            Databases.recorded = shutil.copy(self.path, keep.name)
         else:
             shutil.copy(Databases.recorded, self.path)
 
@@ -67,7 +63,7 @@ class Databases(recording.Case):
         os.chmod(self.path, 0o444)
         os.chmod(self.folder, 0o555)
         self.addCleanup(os.chmod, self.folder, 0o755)
-        self.assertEqual(recording.varve("report", self.path).returncode, 0)
+        self.varve("report", self.path)
 
     def test_missing(self):
         self.refuse_all(os.path.join(self.folder, "missing.db"), "missing.db")
@@ -83,10 +79,7 @@ class Databases(recording.Case):
 
     def test_no_database(self):
         for name, content in (("text.db", b"hello\n" * 1000), ("empty.db", b""), ("short.db", b"SQLite format 3\0")):
-            path = os.path.join(self.folder, name)
-            with open(path, "wb") as stream:
-                stream.write(content)
-            self.refuse_all(path, name)
+            self.refuse_all(self.write(name, content), name)
 
     def test_newer_schema(self):
         with sqlite3.connect(self.path) as connection:
@@ -99,8 +92,7 @@ class Databases(recording.Case):
         size = os.path.getsize(self.path)
         page = 16384
         for keep in (100, page, size // 2 // page * page, size // 2 + 77, size - page, size - 1):
-            path = os.path.join(self.folder, f"cut-{keep}.db")
-            shutil.copy(self.path, path)
+            path = shutil.copy(self.path, os.path.join(self.folder, f"cut-{keep}.db"))
             os.truncate(path, keep)
             self.refuse_all(path, os.path.basename(path))
 
@@ -108,8 +100,7 @@ class Databases(recording.Case):
         """Noise in the middle: reported, or not noticed by what does not read there; never a crash."""
         size = os.path.getsize(self.path)
         for offset in range(4096, size - 4096, max(size // 12, 1)):
-            path = os.path.join(self.folder, "damaged.db")
-            shutil.copy(self.path, path)
+            path = shutil.copy(self.path, os.path.join(self.folder, "damaged.db"))
             with open(path, "r+b") as stream:
                 stream.seek(offset)
                 stream.write(b"\xa5" * 3000)

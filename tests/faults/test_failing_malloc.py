@@ -15,12 +15,6 @@ import recording  # noqa: E402
 
 
 class Steps(unittest.TestCase):
-    def setUp(self):
-        if os.environ.get("VARVE_SANITIZE", "none") not in ("none", "trap"):
-            self.skipTest("a sanitizer has a malloc of its own")
-        if not os.path.exists(failing_malloc.LIBRARY):
-            self.skipTest(f"{failing_malloc.LIBRARY} is not built")
-
     def play_steps(self, subject, steps, ways=(False, True)):
         """`steps` allocations, spread evenly over all that there are, each alone and with all after it."""
         count = self.play(subject, 0, False)
@@ -32,8 +26,8 @@ class Steps(unittest.TestCase):
 
     def play(self, subject, number, for_ever):
         case = failing_malloc.FailingMalloc()
-        case.setUp()
         try:
+            case.setUp()
             return case.play(subject, number, for_ever)
         finally:
             case.doCleanups()

@@ -5,42 +5,27 @@
 so, or goes on without it; nothing crashes."""
 
 import os
-import struct
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import failing_malloc  # noqa: E402
 import recording  # noqa: E402
 
-STEPS = struct.Struct("<QQ")
 PROGRAM = "storage_runtime"
 
 
-class FailingRuntime(recording.Case):
-    def setUp(self):
-        super().setUp()
-        if os.environ.get("VARVE_SANITIZE", "none") not in ("none", "trap"):
-            self.skipTest("a sanitizer has a malloc of its own")
-
-    def run_failing(self, number, for_ever):
-        """(outcome, allocations made): the program with its allocation `number` (0: none) failing."""
-        steps = os.path.join(self.folder, "steps")
-        with open(steps, "wb") as stream:
-            stream.write(STEPS.pack(number, 0))
-        environment = {**os.environ, "LD_PRELOAD": recording.program("lib_failing_malloc.so"),
-                       "VARVE_TESTS_FAIL_IN": PROGRAM, "VARVE_TESTS_FAIL_FILE": steps}
-        if for_ever:
-            environment["VARVE_TESTS_FAIL_FOR_EVER"] = "1"
-        outcome = recording.run([recording.program(PROGRAM), "2"], env=environment)
-        with open(steps, "rb") as stream:
-            return outcome, STEPS.unpack(stream.read())[1]
+class FailingRuntime(failing_malloc.Case):
+    def fail_at(self, number, for_ever):
+        return self.run_failing(number, for_ever, recording.program(PROGRAM), "2", name=PROGRAM)
 
     def play(self, for_ever):
-        outcome, count = self.run_failing(0, False)
+        outcome, count = self.fail_at(0, False)
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertGreater(count, 100)
         refused = 0
         for number in range(1, count + 1, 1 if recording.IS_FULL else 3):
-            outcome, _ = self.run_failing(number, for_ever)
+            outcome, _ = self.fail_at(number, for_ever)
             self.assertIn(outcome.returncode, (0, 2), (number, outcome))
             if outcome.returncode == 2:
                 self.assertEqual(len(outcome.err.splitlines()), 1, (number, outcome))

@@ -38,7 +38,12 @@ def can_unshare(*options):
                                                       stderr=subprocess.DEVNULL).returncode == 0
 
 
-class Parents(recording.Case):
+class Case(recording.Case):
+    def assert_burst(self, count):
+        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), count)
+
+
+class Parents(Case):
     def test_orphan(self):
         """Adopted by whoever adopts orphans without varve."""
         expected = recording.run(["/usr/bin/python3", "-S", "-c", ORPHAN]).out
@@ -56,19 +61,18 @@ class Parents(recording.Case):
         }
         for name, command in commands.items():
             with self.subTest(name):
-                self.path = os.path.join(self.folder, f"{name}.db")
                 self.record("sh", "-c", command, options=recording.PLAIN, status=3)
                 self.assert_recording()
-                self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+                self.assert_burst(1000)
 
     def test_nothing_allocated_yet(self):
         """A daemon of which there is no page when the program ends."""
         self.record(WAYS, "system", f"{WAYS} sleep 500 && {BURST} 1000 {SIZE} &", options=recording.PLAIN)
         self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+        self.assert_burst(1000)
 
 
-class Namespaces(recording.Case):
+class Namespaces(Case):
     def setUp(self):
         super().setUp()
         if not can_unshare("-pf", "--mount-proc"):
@@ -82,10 +86,9 @@ class Namespaces(recording.Case):
         """Process 1 of the namespace is not process 1 of ours."""
         for proc in (True, False):
             with self.subTest(mount_proc=proc):
-                self.path = os.path.join(self.folder, f"{proc}.db")
                 self.record_in(BURST, "1000", str(SIZE), proc=proc)
                 self.assert_recording()
-                self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+                self.assert_burst(1000)
                 self.assertEqual(self.sql("SELECT pid, end_cause FROM process ORDER BY id DESC LIMIT 1"), [(1, "exit")])
 
     def test_pid_of_nobody(self):
@@ -93,12 +96,11 @@ class Namespaces(recording.Case):
         free = next(pid for pid in range(20000, 30000) if not os.path.exists(f"/proc/{pid}"))
         for proc in (True, False):
             with self.subTest(mount_proc=proc):
-                self.path = os.path.join(self.folder, f"{proc}.db")
-                outcome = self.record_in(
+                self.record_in(
                     "sh", "-c", f"echo {free - 1} > /proc/sys/kernel/ns_last_pid; {BURST} 2000 {SIZE}; exit 0",
                     proc=proc)
                 self.assert_recording()
-                self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 2000, outcome)
+                self.assert_burst(2000)
                 self.assertEqual(self.sql("SELECT pid FROM process WHERE executable LIKE '%/burst'"), [(free,)])
 
     def test_many(self):
@@ -110,52 +112,46 @@ class Namespaces(recording.Case):
         rows = self.sql("SELECT pid, count(*) FROM process WHERE executable LIKE '%/burst' GROUP BY pid ORDER BY pid")
         self.assertEqual(sum(count for _, count in rows), 12)
         self.assertEqual(rows[0], (1, 6))
-        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 6000)
+        self.assert_burst(6000)
         self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process WHERE executable LIKE '%/burst'"),
                          [("exit",)])
 
-    def test_killed(self):
-        """SIGKILL of a namespace's first process takes all of it: what was committed is there, and nobody waits."""
-        process = recording.start(self.record_command(
-            "unshare", "-pf", "--mount-proc", "sh", "-c", f"{BURST} 1000 {SIZE}; echo ready; while :; do :; done",
-            options=recording.PLAIN))
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+    def start_in(self, script):
+        """A shell of a namespace, after its first burst; and `unshare`, its parent."""
+        process = self.start_recording("unshare", "-pf", "--mount-proc", "sh", "-c",
+                                       f"{BURST} 1000 {SIZE}; echo ready; {script}")
         while process.stdout.readline() != "ready\n":
             pass
-        unshare = recording.wait_until(lambda: recording.children_of(process.pid))[0]
+        return process, recording.wait_until(lambda: recording.children_of(process.pid))[0]
+
+    def test_killed(self):
+        """SIGKILL of a namespace's first process takes all of it: what was committed is there, and nobody waits."""
+        process, unshare = self.start_in("while :; do :; done")
         os.kill(recording.wait_until(lambda: recording.children_of(unshare))[0], signal.SIGKILL)
         outcome = recording.finish(process)
         self.assertNotEqual(outcome.returncode, 0)
         self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+        self.assert_burst(1000)
         self.assertIn("ended for an unknown reason (killed?)", outcome.err)
 
     def test_recover(self):
         """A process that still runs in one is not taken for dead by recover, and one that has died not for alive."""
-        stay = os.path.join(self.folder, "stay")
-        with open(stay, "w", encoding="utf-8"):
-            pass
-        process = recording.start(self.record_command(
-            "unshare", "-pf", "--mount-proc", "sh", "-c",
-            f"{BURST} 1000 {SIZE}; echo ready; while [ -e {stay} ]; do sleep 0.1; done", options=recording.PLAIN))
-        while process.stdout.readline() != "ready\n":
-            pass
-        unshare = recording.children_of(process.pid)[0]
+        stay = self.write("stay")
+        process, unshare = self.start_in(f"while [ -e {stay} ]; do sleep 0.1; done")
         process.send_signal(signal.SIGKILL)
         process.wait()
         os.kill(unshare, signal.SIGKILL)  # it is in our namespace: what it started lives on alone
         recording.wait_until(lambda: recording.process_state(unshare) in (None, "Z"))
-        outcome = recording.varve("recover", self.path + ".d")
+        outcome = self.varve("recover", self.path + ".d", status=2)
         os.unlink(stay)
-        self.assertEqual(outcome.returncode, 2, outcome)
         self.assertIn("still run", outcome.err)
         recording.finish_orphan(process)
         self.varve("recover", self.path + ".d")
         self.assert_recording()
-        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+        self.assert_burst(1000)
 
 
-class WithoutLocks(recording.Case):
+class WithoutLocks(Case):
     """Rings on overlayfs, where a mapping keeps no lock: /proc is searched instead."""
 
     def test_overlay(self):
@@ -175,7 +171,7 @@ class WithoutLocks(recording.Case):
         self.addCleanup(lambda: os.path.exists(copy) and os.unlink(copy))
         self.assertIn("status 4\n", outcome.out, outcome)
         self.open(copy)
-        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 2000, outcome)
+        self.assert_burst(2000)
         self.assert_no_loss()
 
 

@@ -21,7 +21,7 @@ class GuestStack(recording.Case):
             outcome = recording.run(command)
             self.assertEqual(outcome.returncode, 0, outcome)
         else:
-            outcome = self.record(*command, options=["--force", *options])
+            outcome = self.record(*command, options=options)
         cases = {}
         for line in outcome.out.splitlines():
             place, name, depth, used, there = line.split()
@@ -67,8 +67,7 @@ class GuestRaces(recording.Case):
             self.skipTest("guest_races is for x86-64")
         self.assertEqual(bare.out, "done\n", bare)
         for stacks in ("native", "all"):
-            outcome = self.record(recording.program("guest_races"), *arguments,
-                                  options=["--force", "--stacks", stacks])
+            outcome = self.record(recording.program("guest_races"), *arguments, options=["--stacks", stacks])
             self.assertEqual(outcome.out, "done\n", outcome)
             self.assert_recording()
 

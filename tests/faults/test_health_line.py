@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 3 s
+# Costs: 5 s
 """The line about health is in the words of what happened: still running when the recording stopped, killed, lost, not
 recordable; and a recording lasts as long as its program."""
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 
@@ -132,14 +134,9 @@ class Time(Case):
 
     def test_recovered_later(self):
         """When it was recovered says nothing about when it ended."""
-        process = recording.start(self.record_command("/usr/bin/python3", "-S", "-c", "import time; time.sleep(1.5)",
-                                                      options=recording.PLAIN))
-        recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
-        time.sleep(0.3)
-        process.kill()
-        recording.finish_orphan(process)
+        self.kill_collector(self.start_recording("/usr/bin/python3", "-S", "-c", "import time; time.sleep(1.5)"), 0.3)
         time.sleep(2.5)
-        self.assertEqual(recording.varve("recover", self.path + ".d").returncode, 0)
+        self.varve("recover", self.path + ".d")
         self.assertLess(self.duration_s(), 2.4)
         self.open()
         self.assertLess(self.one("SELECT max(end_ns) FROM process"), 2_400_000_000)
@@ -162,6 +159,70 @@ class Counts(Case):
             self.assertIn(f"{words}, ", recording.varve(command, self.path).out)
             answer = json.loads(recording.varve(command, "--json", self.path).out)
             self.assertEqual((answer["processes"], answer["images"]), (3, images))
+
+
+class OwnAllocators(Case):
+    """Programs with an allocator linked in: no hook sees their heap. They run as ever, and the recording says what it
+    lacks: before the start, in its last line, in data_loss."""
+
+    def assert_reported(self, outcome, program, allocator, warned=True):
+        """The warning, the health line, and the row that `info` and `report` print."""
+        if warned:
+            self.assertIn(f"{program} has {allocator} linked in", outcome.err)
+        self.assertIn("HEAP NOT RECORDED of 1 process", outcome.err)
+        self.assertNotIn("nothing lost", outcome.err)
+        self.assert_finished()
+        self.assertEqual(self.sql("SELECT name, source, value FROM data_loss"),
+                         [("heap_not_recorded", f"{allocator}, linked into {os.path.realpath(program)}", 1)])
+        for command in ("info", "report"):
+            shown = self.varve(command, self.path)
+            self.assertIn("heap_not_recorded", shown.out)
+            self.assertIn(f"{allocator}, linked into", shown.out)
+            self.assertNotIn("nothing lost", shown.out)
+
+    def test_malloc_of_its_own(self):
+        program = recording.program("own_malloc")
+        outcome = self.record(program, status=3)
+        self.assertEqual(outcome.out, "done\n")
+        self.assert_reported(outcome, program, "its own malloc")
+
+    def test_stripped(self):
+        """What other libraries must see cannot be stripped."""
+        program = shutil.copy(recording.program("own_malloc"), os.path.join(self.folder, "stripped"))
+        subprocess.run(["strip", program], check=True)
+        self.assert_reported(self.record(program, status=3), program, "its own malloc")
+
+    def test_other_name(self):
+        """As jemalloc in Rust programs; what the C library allocates is recorded."""
+        program = recording.program("prefixed_malloc")
+        outcome = self.record(program)
+        self.assertEqual(outcome.out, "done\n")
+        self.assert_reported(outcome, program, "jemalloc")
+        self.assertEqual(self.count("heap_alloc", "size = 1003"), 0)
+
+    def test_no_event(self):
+        """Nor does it come to any event by which the recorder would notice it."""
+        program = recording.program("prefixed_malloc")
+        self.assert_reported(self.record(program, "quiet", status=4), program, "jemalloc")
+
+    def test_child(self):
+        """Not the program that was named, but one that it starts."""
+        program = recording.program("own_malloc")
+        outcome = self.record("/bin/sh", "-c", f"{program}; exit 0")
+        self.assert_reported(outcome, program, "its own malloc", warned=False)
+
+    def test_heap_not_wanted(self):
+        outcome = self.record(recording.program("own_malloc"), options=["--cuda"], status=3)
+        self.assertNotIn("linked in", outcome.err)
+
+    def test_shared_allocators(self):
+        """Programs without one, and the C library's other ways to free."""
+        outcome = self.record(recording.program("free_forms"))
+        blocks = recording.json_lines(outcome.out)[0]["blocks"]
+        self.assertGreater(blocks, 0)
+        self.assertNotIn("linked in", outcome.err)
+        self.assert_recording()
+        self.assertEqual(self.pairs(52017), (blocks, blocks))
 
 
 if __name__ == "__main__":

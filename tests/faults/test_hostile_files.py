@@ -58,10 +58,23 @@ class Hostile(recording.Case):
     def name(self, name):
         return os.path.join(self.folder, name)
 
-    def write_pickle(self, content, name="snapshot.pickle"):
-        with open(self.name(name), "wb") as stream:
-            pickle.dump(content, stream)
-        return self.name(name)
+    def write_pickle(self, content):
+        return self.write("snapshot.pickle", pickle.dumps(content))
+
+    def change(self, sql):
+        """The database, by a script."""
+        connection = sqlite3.connect(self.path)
+        connection.executescript(sql)
+        connection.close()
+
+    def succeed(self, *command):
+        outcome = self.run_limited(*command)
+        self.assertEqual(outcome.returncode, 0, (command, outcome))
+        return outcome
+
+    def assert_precious(self, path):
+        with open(path, encoding="utf-8") as stream:
+            self.assertEqual(stream.read().strip(), "precious")
 
     def run_limited(self, *arguments):
         """A command that must end soon and without gigabytes, in memory or on the disk."""
@@ -100,12 +113,9 @@ class Sizes(Hostile):
                     self.assert_refused(self.run_limited("replay", path, "-o", self.path),
                                         "no device has that much memory")
                     self.left("snapshot.pickle")
-                    outcome = self.run_limited("import", path, "-o", self.path)
-                    self.assertEqual(outcome.returncode, 0, outcome)
-                    for command in (["segments", self.path], ["timeline", self.path], ["report", self.path],
-                                    ["export", self.path, "-o", self.name("out.pickle")]):
-                        outcome = self.run_limited(*command)
-                        self.assertEqual(outcome.returncode, 0, (command, outcome))
+                    self.succeed("import", path, "-o", self.path)
+                    for command in (["segments"], ["timeline"], ["report"], ["export", "-o", self.name("out.pickle")]):
+                        self.succeed(*command, self.path)
                     self.assert_refused(self.run_limited("replay", self.path), "trace.db: ")
                 for name in set(os.listdir(self.folder)) - {"snapshot.pickle"}:
                     os.unlink(self.name(name))
@@ -118,26 +128,23 @@ class Sizes(Hostile):
         # beyond 31 bits, 32, 62 and at the end of 63
         for number in (1 << 31) - 1, 1 << 40, (1 << 62) + 1, (1 << 63) - 1:
             for far in (number, 1 << 40) if recording.IS_FULL else (number,):
-                outcome = self.run_limited("import", path, "--force", "-o", self.path)
-                self.assertEqual(outcome.returncode, 0, outcome)
-                connection = sqlite3.connect(self.path)
-                connection.execute("UPDATE callsite SET id = ?", (number,))
-                connection.execute("UPDATE callsite SET node_id = ?", (far,))
-                connection.execute("UPDATE stack_node SET id = ?, parent_id = ?", (far, number))
-                connection.execute("UPDATE thread SET id = ?", (min(number, (1 << 31) - 1),))
-                connection.commit()
-                connection.close()
+                self.succeed("import", path, "--force", "-o", self.path)
+                self.change(f"UPDATE callsite SET id = {number}; UPDATE callsite SET node_id = {far};"
+                            f" UPDATE stack_node SET id = {far}, parent_id = {number};"
+                            f" UPDATE thread SET id = {min(number, (1 << 31) - 1)}")
                 with self.subTest(number=number, far=far):
-                    for command in (["replay", self.path], *self.exports(),
-                                    ["segments", self.path], ["report", self.path], ["tree", self.path],
-                                    ["tree", "--inverted", self.path], ["flamegraph", "-o", "-", self.path],
-                                    ["diff", self.path, self.path], ["diff", "--by", "stack", self.path, self.path],
-                                    ["diff", "--events", self.path, self.path]):
+                    for command in (*self.readers(), ["segments", self.path], ["flamegraph", "-o", "-", self.path]):
                         self.assertIn(self.run_limited(*command).returncode, (0, 1, 2), command)
 
-    def exports(self):
+    def readers(self):
+        """What reads stacks."""
+        yield ["replay", self.path]
         for to in ("pytorch", "speedscope", "folded", "pprof", "perfetto"):
             yield ["export", self.path, "--to", to, "--force", "-o", self.name("out")]
+        for command in (["report"], ["leaks", "--json"], ["tree"], ["tree", "--inverted"], ["flamegraph", "--folded"]):
+            yield [*command, self.path]
+        for by in ([], ["--by", "stack"], ["--events"]):
+            yield ["diff", *by, self.path, self.path]
 
     def test_stacks_without_an_end(self):
         """Callers that lead back, or nowhere: every reader comes to an end, and says what there is."""
@@ -146,10 +153,7 @@ class Sizes(Hostile):
         path = self.write_pickle(history)
         chain = ("WITH RECURSIVE n(id) AS (SELECT 6 UNION ALL SELECT id + 1 FROM n WHERE id < 300000)"
                  " INSERT INTO stack_node SELECT id, id - 1, 1, NULL FROM n; UPDATE callsite SET node_id = 300000")
-        readers = [["replay", self.path], *self.exports(), ["report", self.path], ["leaks", "--json", self.path],
-                   ["tree", self.path], ["tree", "--inverted", self.path], ["flamegraph", "--folded", self.path],
-                   ["diff", self.path, self.path], ["diff", "--by", "stack", self.path, self.path],
-                   ["diff", "--events", self.path, self.path]]
+        readers = list(self.readers())
         turn = itertools.cycle(readers)
         for frames, sql in ((1, "UPDATE stack_node SET parent_id = id"),
                             (5, "UPDATE stack_node SET parent_id = 5 WHERE id = 1"),
@@ -161,25 +165,20 @@ class Sizes(Hostile):
                             (0, "UPDATE callsite SET node_id = 6"),
                             (1, "UPDATE stack_node_row SET parent_lag = -9223372036854775807 - 1"),
                             (65536, chain)):
-            outcome = self.run_limited("import", path, "--force", "-o", self.path)
-            self.assertEqual(outcome.returncode, 0, outcome)
-            connection = sqlite3.connect(self.path)
-            connection.executescript(sql)
-            connection.close()
+            self.succeed("import", path, "--force", "-o", self.path)
+            self.change(sql)
             with self.subTest(sql):
                 outcome = self.run_limited("query", "--no-header", self.path, "SELECT count(*) FROM frame")
                 self.assertEqual((outcome.returncode, outcome.out.strip()), (0, str(frames)), outcome)
                 for command in readers if recording.IS_FULL else itertools.islice(turn, 4):
-                    outcome = self.run_limited(*command)
-                    self.assertEqual(outcome.returncode, 0, (command, outcome))
+                    self.succeed(*command)
 
     def test_a_large_device_is_believed(self):
         """What is refused for its size is replayed for who says that the device has it."""
         size = 3 << 40
         path = self.write_pickle(snapshot([event("segment_free", size)]))
         self.assert_refused(self.run_limited("replay", path), "no device has that much memory")
-        outcome = self.run_limited("replay", "--verify", "--capacity", str(4 << 40), path)
-        self.assertEqual(outcome.returncode, 0, outcome)
+        self.succeed("replay", "--verify", "--capacity", str(4 << 40), path)
 
 
 class Targets(Hostile):
@@ -198,11 +197,9 @@ class Targets(Hostile):
         history = good_snapshot()
         history["segments"] = []
         self.write_pickle(history)
-        outcome = self.run_limited("replay", self.snapshot, "-o", self.path)
-        self.assert_refused(outcome, "the end differs")
+        self.assert_refused(self.run_limited("replay", self.snapshot, "-o", self.path), "the end differs")
         self.left("snapshot.pickle")
-        outcome = self.run_limited("replay", "--verify", self.snapshot, "-o", self.path)
-        self.assertEqual(outcome.returncode, 2, outcome)
+        self.varve("replay", "--verify", self.snapshot, "-o", self.path, status=2)
         self.left("snapshot.pickle")
 
     def test_only_files_are_replaced(self):
@@ -235,16 +232,12 @@ class Targets(Hostile):
                 self.left("null", "snapshot.pickle")
 
     def test_a_link_is_replaced_itself(self):
-        with open(self.name("precious"), "w", encoding="utf-8") as stream:
-            stream.write("precious")
-        for number in range(4):
+        precious = self.write("precious", "precious")
+        for command in self.commands(self.path):
             os.symlink("precious", self.path)
-            command = list(self.commands(self.path))[number]
-            outcome = self.run_limited(*command)
-            self.assertEqual(outcome.returncode, 0, outcome)
+            self.succeed(*command)
             self.assertFalse(os.path.islink(self.path))
-            with open(self.name("precious"), encoding="utf-8") as stream:
-                self.assertEqual(stream.read(), "precious")
+            self.assert_precious(precious)
             os.unlink(self.path)
 
     def meanwhile(self, *command):
@@ -254,13 +247,10 @@ class Targets(Hostile):
         with open(self.snapshot, "rb") as stream:
             content = stream.read()
         with open(self.name("pipe.pickle"), "wb") as pipe:  # opened: the target was looked at before
-            with open(self.path, "w", encoding="utf-8") as stream:
-                stream.write("precious")
+            self.write(self.path, "precious")
             pipe.write(content)
-        outcome = recording.finish(process)
-        self.assert_refused(outcome, "trace.db")
-        with open(self.path, encoding="utf-8") as stream:
-            self.assertEqual(stream.read(), "precious")
+        self.assert_refused(recording.finish(process), "trace.db")
+        self.assert_precious(self.path)
         self.left("pipe.pickle", "snapshot.pickle", "trace.db")
         os.unlink(self.name("pipe.pickle"))
         os.unlink(self.path)
@@ -275,8 +265,7 @@ class Targets(Hostile):
         outcome = self.record("/bin/sh", "-c", f"echo precious > {self.path}; exec {churn} --ops 100", status=2)
         self.assertIn("was created meanwhile", outcome.err)
         self.assertIn("varve recover", outcome.err)
-        with open(self.path, encoding="utf-8") as stream:
-            self.assertEqual(stream.read(), "precious\n")
+        self.assert_precious(self.path)
         self.varve("recover", self.path + ".d", "-o", self.name("other.db"))
         self.assert_finished(self.name("other.db"))
         self.left("snapshot.pickle", "trace.db", "other.db")
@@ -316,13 +305,9 @@ class Endless(Hostile):
 
     def test_the_table_itself(self):
         """What replay, export, segments, info, oom and diff read: another view may stand in its place."""
-        connection = sqlite3.connect(self.path)
-        connection.execute("CREATE TABLE event_kept AS SELECT * FROM event")
-        connection.execute("DROP VIEW event")
-        connection.execute("CREATE VIEW event AS WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) "
-                           "SELECT x AS seq, k.* FROM t, (SELECT * FROM event_kept LIMIT 0) k")
-        connection.commit()
-        connection.close()
+        self.change("CREATE TABLE event_kept AS SELECT * FROM event; DROP VIEW event; CREATE VIEW event AS WITH"
+                    " RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT x AS seq, k.* FROM t, (SELECT *"
+                    " FROM event_kept LIMIT 0) k")
         for command in (["replay", self.path], ["export", self.path, "-o", self.name("out")],
                         ["segments", self.path, "--at", "1s"], ["diff", "--events", self.path, self.path]):
             with self.subTest(command[0]):
@@ -379,8 +364,7 @@ event { name = "other:event"; id = 0; stream_id = 0; fields := struct { uint32_t
             self.skipTest("built without babeltrace2")
         self.trace = self.name("trace")
         os.makedirs(os.path.join(self.trace, "index"))
-        with open(os.path.join(self.trace, "metadata"), "w", encoding="utf-8") as stream:
-            stream.write(self.METADATA)
+        self.write("trace/metadata", self.METADATA)
         self.put("stream", self.packet())
 
     def packet(self, packet_bytes=0):
@@ -447,8 +431,7 @@ class Neighbours(Hostile):
         self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
         os.mkdir(self.path + ".d")
         os.mkfifo(self.path + ".d/owner")
-        outcome = self.run_limited("info", self.path)
-        self.assertEqual(outcome.returncode, 2, outcome)
+        self.varve("info", self.path, status=2)
         shutil.rmtree(self.path + ".d")
         for suffix in ("-journal", "-wal", "-shm"):
             os.mkfifo(self.path + suffix)
@@ -461,10 +444,8 @@ class Neighbours(Hostile):
         """Nothing is written beside a database that is only read."""
         self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
         for content in (b"", b"x" * 5000):
-            with open(self.path + "-wal", "wb") as stream:
-                stream.write(content)
-            outcome = self.run_limited("info", self.path)
-            self.assertEqual(outcome.returncode, 0, outcome)
+            self.write(self.path + "-wal", content)
+            self.succeed("info", self.path)
             self.left("trace.db", "trace.db-wal")
 
 
@@ -475,6 +456,14 @@ class Terminal(Hostile):
         outcome = subprocess.run([os.fsencode(recording.VARVE), *map(os.fsencode, command)], stdin=subprocess.DEVNULL,
                                  capture_output=True, check=False)
         return outcome.returncode, outcome.stdout, outcome.stderr
+
+    def answer_text(self, *command):
+        """What a command that ends well prints, of which all is text."""
+        status, out, err = self.bytes_of(*command)
+        self.assertEqual(status, 0, err)
+        self.assertNotEqual(out, b"")
+        self.assert_text(out + err, command)
+        return out
 
     def assert_text(self, content, what):
         text = content.decode("utf-8")  # malformed UTF-8 fails here
@@ -493,40 +482,28 @@ class Terminal(Hostile):
                         ["diff", database], ["diff", "--events", database], ["query"],
                         ["info", "--json"], ["report", "--json"], ["leaks", "--json"], ["query", "--json"]):
             more = ["SELECT executable, command_line FROM process"] if command[0] == "query" else []
-            status, out, err = self.bytes_of(*command, database, *more)
             with self.subTest(command[:2]):
-                self.assertEqual(status, 0, err)
-                self.assertNotEqual(out, b"")
-                self.assert_text(out + err, command)
+                self.answer_text(*command, database, *more)
 
     def test_messages(self):
         evil = os.path.join(os.fsencode(self.folder), EVIL)
         for command in (["report", evil], ["replay", evil], ["import", evil, "-o", self.path], ["recover", evil],
                         ["export", evil, "-o", self.path], ["record", "--", evil], [EVIL],
                         ["query", "--" + os.fsdecode(EVIL)]):
-            status, out, err = self.bytes_of(*command)
-            self.assertEqual((status, out), (2, b""), (command, err))
-            self.assert_text(err, command)
+            self.refuse_text(*command)
         with open(evil, "wb") as stream:
             stream.write(b"text")
         for command in (["report", evil], ["import", evil, "-o", self.path]):
-            status, out, err = self.bytes_of(*command)
-            self.assertEqual((status, out), (2, b""), (command, err))
-            self.assert_text(err, command)
+            self.refuse_text(*command)
 
     def test_results_of_sql(self):
         """Tables are filtered, column names too; CSV is exact, JSON escapes."""
         self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
         sql = f"SELECT CAST(X'{EVIL.hex()}' AS TEXT) AS \"a\x1b[2J\x9b\""
-        status, out, err = self.bytes_of("query", self.path, sql)
-        self.assertEqual((status, err), (0, b""))
-        self.assert_text(out, "table")
-        self.assertIn(b"e?]0;owned??[31m????? z", out)
+        self.assertIn(b"e?]0;owned??[31m????? z", self.answer_text("query", self.path, sql))
         status, out, err = self.bytes_of("query", "--csv", "--no-header", self.path, sql)
         self.assertEqual((status, out, err), (0, b'"' + EVIL + b'"\n', b""))
-        status, out, err = self.bytes_of("query", "--json", self.path, sql)
-        self.assertEqual((status, err), (0, b""))
-        self.assert_text(out, "json")
+        out = self.answer_text("query", "--json", self.path, sql)
         self.assertEqual(json.loads(out), [{"a\x1b[2J\x9b": EVIL.decode("utf-8", "replace")}])
         self.refuse_text("query", self.path, "SELECT " + os.fsdecode(EVIL))
 
@@ -542,12 +519,9 @@ class Terminal(Hostile):
         history["device_traces"][0][1]["frames"] = [{"name": evil, "filename": evil, "line": 3}]
         history["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = evil
         path = self.write_pickle(history)
-        status, out, err = self.bytes_of("import", path, "-o", self.path)
-        self.assertEqual(status, 0, err)
-        for command in (["report"], ["leaks"], ["peak"], ["info"], ["segments"]):
-            status, out, err = self.bytes_of(*command, self.path)
-            self.assertEqual(status, 0, err)
-            self.assert_text(out + err, command)
+        self.varve("import", path, "-o", self.path)
+        for command in ("report", "leaks", "peak", "info", "segments"):
+            self.answer_text(command, self.path)
         history["device_traces"][0][1]["action"] = evil
         self.refuse_text("import", self.write_pickle(history), "-o", self.name("second.db"))
 

@@ -7,7 +7,6 @@ missing, and a killed recorder's totals are counted as lost."""
 import json
 import os
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -92,12 +91,12 @@ class Keep(recording.Case):
         FROM way JOIN callsite_stat USING (callsite_id) WHERE domain = 1 GROUP BY 1, 2"""
 
     def test_small_call_sites(self):
-        command = [recording.program("small_sites"), "30000", "200000"]
+        command = [recording.program("many_stacks"), "small", "30000", "200000"]
         self.record(*command)
         self.open()
         expected = {row[:2]: row[2:] for row in self.sql(self.BY_FUNCTION)}
         sites = self.one("SELECT count(*) FROM callsite_stat")
-        self.record(*command, options=["--keep", "totals", "--force"])
+        self.record(*command, options=["--keep", "totals"])
         self.open()
         found = {row[:2]: row[2:] for row in self.sql(self.BY_FUNCTION)}
         group = found.pop(("(smaller call sites)", None))
@@ -138,12 +137,8 @@ class Keep(recording.Case):
         seconds = 1.5 if recording.IS_FULL else 0.8  # of a program that allocates as fast as it can
         process = self.start_recording(recording.program("churn"), "--seconds", str(seconds), "--threads", "2",
                                        options=options)
-        recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
-        time.sleep(seconds / 2)
-        process.kill()
-        recording.finish_orphan(process)
-        outcome = recording.varve("recover", self.path + ".d")
-        self.assertEqual(outcome.returncode, 0, outcome)
+        self.kill_collector(process, seconds / 2)
+        outcome = self.varve("recover", self.path + ".d")
         self.open()
         return outcome
 

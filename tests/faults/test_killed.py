@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 5 s
-"""SIGKILL of the collector, then `varve recover`; a second recorder on the same output; what recover refuses.
+# Costs: 7 s
+"""SIGKILL of the collector, then `varve recover`; a second recorder on the same output; what recover refuses and says.
 (SIGKILL of the program and of both at random moments, many times: tests/stress/stress.)"""
 
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -15,30 +17,18 @@ import recording  # noqa: E402
 
 
 class CollectorKilled(recording.Case):
-    def kill_collector(self, process):
-        """The program goes on alone; returns its pid."""
-        program = recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")[0]
-        self.assertIsNone(process.poll(), "varve was to be killed, but has ended")
-        process.kill()
-        return program
-
     def recover(self, *options, status=0):
         return self.varve("recover", *options, self.path + ".d", status=status)
 
     def check_pairs_of_victim(self, out):
-        said = recording.json_lines(out)[0]
-        self.assertEqual(self.count("heap_alloc", "size = 1234"), said["pairs"])
-        self.assertEqual(self.count("heap_free", "size = 1234"), said["pairs"])
+        self.assertEqual(self.pairs(1234), (recording.json_lines(out)[0]["pairs"],) * 2)
 
     def test_program_goes_on(self):
         """Nothing of it is missing after recover, whatever the policy and however small the rings."""
         for policy, size in (("spill", "4M"), ("spill", "4K"), ("block", "16K")):
-            self.path = os.path.join(self.folder, f"{policy}-{size}.db")
             process = self.start_recording(recording.program("rmdir_victim"), "0.8", "50",
                                            options=["--overflow", policy, "--ring-size", size], said="started")
-            time.sleep(0.2)
-            self.kill_collector(process)
-            out = recording.finish_orphan(process)
+            out = self.kill_collector(process, 0.2)
             self.assertEqual(process.returncode, -signal.SIGKILL)
             self.assertFalse(os.path.exists(self.path), "a database that is not complete carries the final name")
             self.assertTrue(os.path.isdir(self.path + ".d"))
@@ -51,8 +41,7 @@ class CollectorKilled(recording.Case):
     def test_drop_goes_on(self):
         process = self.start_recording(recording.program("rmdir_victim"), "1", "300",
                                        options=["--overflow", "drop", "--ring-size", "4K"], said="started")
-        self.kill_collector(process)
-        out = recording.finish_orphan(process)
+        out = self.kill_collector(process)
         self.recover()
         self.assert_recording(may_lose=True)
         lost = self.one("SELECT sum(lost) FROM thread")
@@ -64,7 +53,7 @@ class CollectorKilled(recording.Case):
         """recover waits for nobody: a program that still records is reported or refused, never half taken."""
         process = self.start_recording(recording.program("rmdir_victim"), "1.5", "50", said="started")
         time.sleep(0.3)
-        self.kill_collector(process)
+        process.kill()
         process.wait()
         outcome = recording.varve("recover", self.path + ".d")
         recording.finish_orphan(process)
@@ -79,9 +68,7 @@ class CollectorKilled(recording.Case):
     def test_recover_killed(self):
         """recover itself may be killed and started again."""
         process = self.start_recording(recording.program("churn"), "--seconds", "1.0", "--pace", "1")
-        time.sleep(0.2)
-        self.kill_collector(process)
-        said = json.loads(recording.finish_orphan(process))
+        said = json.loads(self.kill_collector(process, 0.2))
         for delay in (0.01, 0.05, 0.1, 0.3):
             if not os.path.exists(self.path + ".d"):
                 break
@@ -99,9 +86,7 @@ class CollectorKilled(recording.Case):
         """Call sites are in the recording directory too."""
         process = self.start_recording(recording.program("churn"), "--seconds", "0.8", "--pace", "20",
                                        options=["--stacks", "native"])
-        time.sleep(0.3)
-        self.kill_collector(process)
-        recording.finish_orphan(process)
+        self.kill_collector(process, 0.3)
         self.recover()
         self.assert_recording()
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE function = 'obtain'"), 0)
@@ -114,15 +99,13 @@ class CollectorKilled(recording.Case):
                                        f" {recording.program('burst')} 3000 61",
                                        said="started")
         self.kill_collector(process)
-        recording.finish_orphan(process)
         self.recover()
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = 61"), 3000)
 
     def test_other_output(self):
         process = self.start_recording(recording.program("rmdir_victim"), "0.5", said="started")
-        self.kill_collector(process)
-        out = recording.finish_orphan(process)
+        out = self.kill_collector(process)
         other = os.path.join(self.folder, "other.db")
         self.recover("-o", other)
         self.assert_recording(path=other)
@@ -132,16 +115,11 @@ class CollectorKilled(recording.Case):
 
 class Refusals(recording.Case):
     def refuse(self, *command, words=()):
-        outcome = recording.varve(*command)
-        self.assert_refused(outcome, *words)
-        return outcome
+        self.assert_refused(recording.varve(*command), *words)
 
     def test_recover(self):
         self.refuse("recover", os.path.join(self.folder, "missing.db.d"), words=["missing.db.d"])
-        plain = os.path.join(self.folder, "plain.db.d")
-        with open(plain, "w", encoding="utf-8"):
-            pass
-        self.refuse("recover", plain, words=["plain.db.d"])
+        self.refuse("recover", self.write("plain.db.d"), words=["plain.db.d"])
         os.mkdir(os.path.join(self.folder, "empty.db.d"))
         self.refuse("recover", os.path.join(self.folder, "empty.db.d"), words=["empty.db.d"])
         self.assertEqual(sorted(os.listdir(self.folder)), ["empty.db.d", "plain.db.d"])
@@ -154,8 +132,8 @@ class Refusals(recording.Case):
 
     def test_second_recorder_on_the_same_output(self):
         process = self.start_recording(recording.program("rmdir_victim"), "1.5", said="started")
-        self.refuse("record", "-o", self.path, "--", "/bin/true", words=["trace.db"])
-        self.refuse("record", "--force", "-o", self.path, "--", "/bin/true", words=["trace.db"])
+        for force in ([], ["--force"]):
+            self.refuse("record", *force, "-o", self.path, "--", "/bin/true", words=["trace.db"])
         outcome = recording.finish(process)
         self.assertEqual(outcome.returncode, 7, outcome)
         self.assert_recording()
@@ -163,10 +141,8 @@ class Refusals(recording.Case):
 
     def test_unfinished_recording_in_the_way(self):
         process = self.start_recording(recording.program("rmdir_victim"), "0.6", said="started")
-        process.kill()
-        recording.finish_orphan(process)
-        outcome = self.refuse("record", "-o", self.path, "--", "/bin/true", words=["recover"])
-        self.assertIn(self.path + ".d", outcome.err)
+        self.kill_collector(process)
+        self.refuse("record", "-o", self.path, "--", "/bin/true", words=["recover", self.path + ".d"])
         self.varve("recover", self.path + ".d")
         self.assert_recording()
 
@@ -175,9 +151,84 @@ class Refusals(recording.Case):
         before = os.stat(self.path)
         self.refuse("record", "-o", self.path, "--", "/bin/true", words=["trace.db", "--force"])
         self.assertEqual(os.stat(self.path).st_mtime_ns, before.st_mtime_ns)
-        self.record("/bin/ls", "/", options=[*recording.PLAIN, "--force"])
+        self.varve("record", "--force", "-o", self.path, *recording.PLAIN, "--", "/bin/ls", "/")
         self.assert_recording()
         self.assertGreater(self.one("SELECT count(*) FROM event"), 0)
+
+
+class Said(recording.Case):
+    """What recover says is what its database holds, also where an earlier one had come nearly to its end; -o is where
+    the database is then, or nothing is changed."""
+
+    def record_and_kill(self):
+        """The directory of a recording with losses whose collector was killed."""
+        process = recording.start(self.record_command(
+            recording.program("churn"), "--seconds", "0.5", "--threads", "2",
+            options=["--overflow", "drop", "--ring-size", "4K", "--stacks", "none"]))
+        self.kill_collector(process, 0.2)
+
+    def check(self, outcome, path):
+        self.assertEqual(outcome.returncode, 0, outcome)
+        said = json.loads(outcome.out)
+        self.open(path)
+        lost = self.one("SELECT sum(lost) FROM thread")
+        self.assertGreater(lost, 0)
+        self.assertEqual(
+            (said["events"], said["lost"], said["threads"], said["processes"], said["allocations"]),
+            (self.one("SELECT count(*) FROM event"), lost, self.one("SELECT count(*) FROM thread"),
+             self.one("SELECT processes FROM recording"), self.one("SELECT count(*) FROM allocation")))
+
+    def test_at_once(self):
+        self.record_and_kill()
+        self.check(recording.varve("recover", "--json", self.path + ".d"), self.path)
+
+    def test_after_one_that_could_not_move_the_database(self):
+        """The disk of -o is full: the database stays in the directory, and goes elsewhere."""
+        disk = self.mount_disk("64k")
+        self.record_and_kill()
+        outcome = recording.varve("recover", "-o", os.path.join(disk, "x.db"), self.path + ".d")
+        self.assert_refused(outcome, "No space left")
+        self.assertEqual(os.listdir(disk), [])
+        self.assertTrue(os.path.exists(os.path.join(self.path + ".d", "trace.db")), outcome)
+        self.check(recording.varve("recover", "--json", self.path + ".d"), self.path)
+
+    def test_other_file_system(self):
+        if os.stat("/dev/shm").st_dev == os.stat(self.folder).st_dev:
+            self.skipTest("/dev/shm is no other file system")
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            target = os.path.join(folder, "x.db")
+            self.record_and_kill()
+            self.check(recording.varve("recover", "--json", "-o", target, self.path + ".d"), target)
+            self.assertEqual(os.listdir(folder), ["x.db"])
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_where_it_cannot_be_written(self):
+        """Said before the work: the directory is as it was."""
+        self.record_and_kill()
+        before = sorted(os.listdir(self.path + ".d"))
+        taken = self.write("taken.db", "mine")
+        for target, words in ((taken, "exists"), (self.folder, "exists"), (taken + "/x.db", "is no folder"),
+                              (os.path.join(self.folder, "missing", "x.db"), "missing/x.db"), ("x" * 5000, "too long")):
+            self.assert_refused(recording.varve("recover", "-o", target, self.path + ".d"), words)
+            self.assertEqual(sorted(os.listdir(self.path + ".d")), before)
+        with open(taken, encoding="utf-8") as stream:
+            self.assertEqual(stream.read(), "mine")
+        other = os.path.join(self.folder, "other.db")
+        self.check(recording.varve("recover", "--json", "-o", other, self.path + ".d"), other)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["other.db", "taken.db"])
+
+    def test_of_a_recording_that_had_come_to_its_place(self):
+        """Killed after the database was moved and before the directory went: -o gets a copy."""
+        self.record_and_kill()
+        shutil.copytree(self.path + ".d", self.path + ".copy", symlinks=True, ignore=lambda *_: ["ring"])
+        self.check(recording.varve("recover", "--json", self.path + ".d"), self.path)
+        os.rename(self.path + ".copy", self.path + ".d")
+        for name in os.listdir(self.path + ".d"):
+            if name != "owner":
+                os.unlink(os.path.join(self.path + ".d", name))
+        other = os.path.join(self.folder, "other.db")
+        self.check(recording.varve("recover", "--json", "-o", other, self.path + ".d"), other)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["other.db", "trace.db"])
 
 
 if __name__ == "__main__":

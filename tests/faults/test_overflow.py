@@ -19,7 +19,6 @@ DISK_PAIRS = 80000  # twice as many events of 64 bytes as the small disk holds, 
 
 class SmallRings(recording.Case):
     def record_burst(self, policy, pairs, *options):
-        self.path = os.path.join(self.folder, f"{policy}.db")
         outcome = self.record(recording.program("burst"), str(pairs),
                               options=[*recording.PLAIN, "--ring-size", "4K", "--overflow", policy, *options])
         said = json.loads(outcome.out)
@@ -30,13 +29,8 @@ class SmallRings(recording.Case):
         for policy in ("spill", "block"):
             said = self.record_burst(policy, 50000)
             self.assert_recording()
-            self.assertEqual(self.count("heap_alloc", "size = 48"), said["pairs"])
-            self.assertEqual(self.count("heap_free", "size = 48"), said["pairs"])
-            spilled = self.one("SELECT sum(spilled) FROM thread")
-            if policy == "spill":
-                self.assertGreater(spilled, 0)
-            else:
-                self.assertEqual(spilled, 0)
+            self.assertEqual(self.pairs(48), (said["pairs"],) * 2)
+            self.assertEqual(self.one("SELECT sum(spilled) FROM thread") > 0, policy == "spill")
 
     def test_drop_counts(self):
         said = self.record_burst("drop", 300000)
@@ -57,7 +51,6 @@ class SmallRings(recording.Case):
 
     def test_threads_on_small_rings(self):
         for policy in ("spill", "block"):
-            self.path = os.path.join(self.folder, f"threads-{policy}.db")
             outcome = self.record(recording.program("churn"), "--ops", "15000",
                                   options=[*recording.PLAIN, "--ring-size", "4K", "--overflow", policy])
             said = json.loads(outcome.out)
@@ -77,27 +70,16 @@ class SmallRings(recording.Case):
 class FullDisk(recording.Case):
     def setUp(self):
         super().setUp()
-        if not recording.is_tmpfs_possible():
-            self.skipTest("mounting a small tmpfs is not permitted here")
-        self.disk = os.path.join(self.folder, "disk")
-        os.mkdir(self.disk)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "varve-test", self.disk], check=True)
-        self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=False)
+        self.disk = self.mount_disk("3m")
         self.path = os.path.join(self.disk, "trace.db")
 
-    def record_on_full_disk(self, policy):
+    def check(self, policy):
         """Far more than 3 MB of events; the program must neither fail nor hang."""
-        process = recording.start(self.record_command(recording.program("burst"), str(DISK_PAIRS),
-                                                      options=[*recording.PLAIN, "--ring-size", "64K", "--overflow",
-                                                               policy]))
-        outcome = recording.finish(process)
+        outcome = recording.run(self.record_command(recording.program("burst"), str(DISK_PAIRS), options=[
+            *recording.PLAIN, "--ring-size", "64K", "--overflow", policy]))
         # the program had ended well; the database could not be written
         self.assertEqual(outcome.returncode, 2, outcome)
         self.assertEqual(json.loads(outcome.out)["pairs"], DISK_PAIRS, outcome)
-        return outcome
-
-    def check(self, policy):
-        outcome = self.record_on_full_disk(policy)
         self.assertNotEqual(outcome.err, "", "not a word about a full disk")
         if os.path.exists(self.path):
             self.assert_finished()
@@ -109,7 +91,7 @@ class FullDisk(recording.Case):
         refused = recording.varve("recover", self.path + ".d")
         self.assertEqual(refused.returncode, 2, refused)
         # With room again, what was committed anywhere is there and the rest is counted.
-        subprocess.run(["mount", "-o", "remount,size=200m", self.disk], check=True)
+        self.make_room()
         self.varve("recover", self.path + ".d")
         self.assert_finished()
         self.assert_sane_rows()
@@ -128,14 +110,21 @@ class FullDisk(recording.Case):
     def test_drop(self):
         self.check("drop")
 
-    def test_no_room_to_begin(self):
-        with open(os.path.join(self.disk, "filler"), "wb") as stream:
+    def make_room(self):
+        subprocess.run(["mount", "-o", "remount,size=200m", self.disk], check=True)
+
+    def fill(self):
+        """The path of what takes all of the room."""
+        filler = os.path.join(self.disk, "filler")
+        with open(filler, "wb", buffering=0) as stream:
             try:
                 while True:
-                    stream.write(bytes(65536))
-                    stream.flush()
+                    stream.write(bytes(4096))
             except OSError:
-                pass
+                return filler
+
+    def test_no_room_to_begin(self):
+        self.fill()
         outcome = recording.run(self.record_command("/bin/echo", "ran"))
         self.assertEqual((outcome.returncode, outcome.out), (2, ""), outcome)
         self.assertIn("space", outcome.err)
@@ -144,16 +133,10 @@ class FullDisk(recording.Case):
     def test_room_comes_back(self):
         """A disk that is full for a while: with `spill` into a file the recording survives as a whole."""
         process = self.start_recording(recording.program("rmdir_victim"), "1", "60", said="started")
-        filler = os.path.join(self.disk, "filler")
-        with open(filler, "wb") as stream:
-            try:
-                while True:
-                    os.write(stream.fileno(), bytes(4096))
-            except OSError:
-                pass
+        filler = self.fill()
         time.sleep(0.4)
         os.unlink(filler)
-        subprocess.run(["mount", "-o", "remount,size=200m", self.disk], check=True)
+        self.make_room()
         outcome = recording.finish(process)
         self.assertEqual(outcome.returncode, 7, outcome)
         self.assert_recording()
@@ -182,15 +165,10 @@ class Deleted(recording.Case):
             self.assertIn(self.path, outcome.err)
 
     def test_recording_directory(self):
+        """Also where the spill, which small rings need, has no folder any more."""
         for policy in recording.POLICIES:
-            self.path = os.path.join(self.folder, f"{policy}.db")
-            self.check(self.record_and_delete("--overflow", policy))
-
-    def test_recording_directory_with_small_rings(self):
-        """The spill has no folder any more."""
-        for policy in recording.POLICIES:
-            self.path = os.path.join(self.folder, f"small-{policy}.db")
-            self.check(self.record_and_delete("--overflow", policy, "--ring-size", "4K"))
+            for options in ([], ["--ring-size", "4K"]):
+                self.check(self.record_and_delete("--overflow", policy, *options))
 
     def test_ring_folder(self):
         self.check(self.record_and_delete(what=lambda path: os.path.realpath(os.path.join(path, "ring"))))

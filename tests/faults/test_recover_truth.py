@@ -80,13 +80,7 @@ class Recovering(recording.Case):
     def leave_directory(self, *command, options=(), after=0.3, name="trace"):
         """A recording whose collector is killed while the program runs on to its end; returns the program's output."""
         self.path = os.path.join(self.folder, name + ".db")
-        process = recording.start(self.record_command(*command, options=options))
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, 9))
-        recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
-        time.sleep(after)
-        self.assertIsNone(process.poll(), "varve was to be killed, but has ended")
-        process.kill()
-        return recording.finish_orphan(process)
+        return self.kill_collector(self.start_recording(*command, options=options), after)
 
     def recover(self, directory, *options):
         outcome = self.varve("recover", "--json", *options, directory)
@@ -112,14 +106,6 @@ class Recovering(recording.Case):
 
 class Interrupted(Recovering):
     """The same end, however often a recovery was killed on the way."""
-
-    WORKLOADS = (
-        # Threads and processes that end before the collector is killed and after it, all that a small ring does not
-        # hold.
-        ("drop", "4K", "none"),
-        ("spill", "4K", "none"),
-        ("spill", "64K", "native"),
-    )
 
     def leave(self, policy, size, stacks):
         churn = recording.program("churn")
@@ -191,14 +177,16 @@ class Interrupted(Recovering):
                 self.attempt(directory, at[-1])
             self.assert_same(directory, expected, f"kills before calls {at} of {calls}")
 
+    # Threads and processes that end before the collector is killed and after it, all that a small ring does not hold.
+
     def test_drop(self):
-        self.interrupt(1, *self.WORKLOADS[0])
+        self.interrupt(1, "drop", "4K", "none")
 
     def test_spill(self):
-        self.interrupt(2, *self.WORKLOADS[1])
+        self.interrupt(2, "spill", "4K", "none")
 
     def test_stacks(self):
-        self.interrupt(3, *self.WORKLOADS[2])
+        self.interrupt(3, "spill", "64K", "native")
 
     def test_random_moments(self):
         """Not at system calls: in between, while memory that both sides map is written."""
@@ -276,15 +264,10 @@ class Damaged(Recovering):
         for names in kinds.values():
             yield from names if recording.IS_FULL or len(names) < 3 else names[-1:]
 
-    def few(self, *wanted):
+    def half(self, first, *wanted):
         """In a quick run every second one, and these."""
         names = list(self.files_to_damage())
-        return names if recording.IS_FULL else sorted({*names[1::2], *wanted})
-
-    def half(self, first):
-        """Every other one of them in a quick run."""
-        names = list(self.files_to_damage())
-        return names if recording.IS_FULL else names[first::2]
+        return names if recording.IS_FULL else sorted({*names[first::2], *wanted})
 
     def outcome_of(self, directory, what):
         outcome = recording.varve("recover", "--json", directory)
@@ -316,7 +299,7 @@ class Damaged(Recovering):
         return outcomes
 
     def test_missing(self):
-        outcomes = self.damage_all(os.unlink, self.few("ring/session"))
+        outcomes = self.damage_all(os.unlink, self.half(1, "ring/session"))
         self.assertIn("reported", outcomes.values())
         self.assertEqual(outcomes["ring/session"], "refused")
 

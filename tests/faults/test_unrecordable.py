@@ -8,7 +8,6 @@ import json
 import os
 import pwd
 import shutil
-import signal
 import struct
 import sys
 
@@ -41,14 +40,6 @@ class Case(recording.Case):
                           outcome.err)
         return outcome, rows
 
-    def copy(self, source, name, owner=None, mode=0o755):
-        path = os.path.join(self.folder, name)
-        shutil.copyfile(source, path)
-        if owner is not None:
-            os.chown(path, owner, owner)
-        os.chmod(path, mode)
-        return path
-
 
 class Ways(Case):
     """A static program, run in every way."""
@@ -62,7 +53,6 @@ class Ways(Case):
         for way in ("execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "vfork",
                     "posix_spawn", "posix_spawnp", "system", "popen"):
             with self.subTest(way=way):
-                self.path = os.path.join(self.folder, f"{way}.db")
                 self.assertEqual(self.expect_static(WAYS, way, STATIC).out, HELLO)
 
     def test_searched(self):
@@ -70,9 +60,7 @@ class Ways(Case):
         environment = dict(os.environ, PATH="/nonexistent:" + os.path.dirname(STATIC) + ":" + os.environ["PATH"])
         for way in ("execvp", "execvpe", "execlp", "posix_spawnp"):
             with self.subTest(way=way):
-                self.path = os.path.join(self.folder, f"{way}.db")
                 self.expect_static(WAYS, way, "static_hello", env=environment)
-        self.path = os.path.join(self.folder, "relative.db")
         self.expect_static(WAYS, "execv", "./static_hello", cwd=os.path.dirname(STATIC))
 
     def test_shells(self):
@@ -80,14 +68,12 @@ class Ways(Case):
             if not shutil.which(shell):
                 continue
             with self.subTest(shell=shell):
-                self.path = os.path.join(self.folder, f"{shell}.db")
                 self.expect_static(shell, "-c", f"for i in 1 2 3 4 5; do {STATIC}; done; exit 0", count=5)
 
     def test_make(self):
         if not shutil.which("make"):
             self.skipTest("no make")
-        with open(os.path.join(self.folder, "Makefile"), "w", encoding="utf-8") as stream:
-            stream.write(f"all: a b c\na b c:\n\t@{STATIC}\n")
+        self.write("Makefile", f"all: a b c\na b c:\n\t@{STATIC}\n")
         self.expect_static("make", "-s", "-j2", "-C", self.folder, count=3)
 
     def test_python(self):
@@ -95,64 +81,53 @@ class Ways(Case):
                                 ("posix_spawn", "os.waitpid(os.posix_spawn(p, [p], os.environ), 0)"),
                                 ("no vfork", "subprocess.run([p], check=True, preexec_fn=lambda: None)")):
             with self.subTest(name):
-                self.path = os.path.join(self.folder, f"{name}.db")
                 self.expect_static("/usr/bin/python3", "-S", "-c", f"import os, subprocess; p = '{STATIC}';"
                                                                    f" {statement}")
 
     def test_script(self):
         """Of a script it is the interpreter that can't be recorded."""
-        script = os.path.join(self.folder, "script")
-        with open(script, "w", encoding="utf-8") as stream:
-            stream.write(f"#! {STATIC} argument\n")
-        os.chmod(script, 0o755)
-        self.expect_static(WAYS, "execv", script)
+        self.expect_static(WAYS, "execv", self.write("script", f"#! {STATIC} argument\n", 0o755))
 
 
 class Reasons(Case):
     def test_environment(self):
-        _, rows = self.run_and_list("env", "-i", "/bin/ls", "/")
-        self.assertEqual(rows, [("/bin/ls", NO_RECORDER, 1)])
-        self.path = os.path.join(self.folder, "python.db")
-        _, rows = self.run_and_list("/usr/bin/python3", "-S", "-c", "import subprocess\n"
-                                    "for i in range(4): subprocess.run(['/bin/true'], env={'A': 'b'}, check=True)")
-        self.assertEqual(rows, [("/bin/true", NO_RECORDER, 4)])
-        self.path = os.path.join(self.folder, "unset.db")
-        _, rows = self.run_and_list("sh", "-c", "unset LD_PRELOAD; /bin/ls / > /dev/null; exit 0")
-        self.assertEqual(rows, [("/bin/ls", NO_RECORDER, 1)])
+        for path, count, *command in (
+                ("/bin/ls", 1, "env", "-i", "/bin/ls", "/"),
+                ("/bin/true", 4, "/usr/bin/python3", "-S", "-c", "import subprocess\n"
+                 "for i in range(4): subprocess.run(['/bin/true'], env={'A': 'b'}, check=True)"),
+                ("/bin/ls", 1, "sh", "-c", "unset LD_PRELOAD; /bin/ls / > /dev/null; exit 0")):
+            self.assertEqual(self.run_and_list(*command)[1], [(path, NO_RECORDER, count)])
 
     def test_other_user(self):
         """su and runuser: the shell of another user can't reach the recording, and neither can what forks it."""
-        if os.geteuid() != 0:
-            self.skipTest("only root can become another user")
+        self.need_root("only root can become another user")
         for tool in ("su", "runuser"):
             if not shutil.which(tool):
                 continue
             with self.subTest(tool=tool):
-                self.path = os.path.join(self.folder, f"{tool}.db")
                 outcome, rows = self.run_and_list(
                     tool, "-s", "/bin/sh", "-c", "echo done", "nobody", may_be_unattached=True)
                 self.assertIn("done\n", outcome.out)
                 self.assertIn("/bin/sh", [row[0] for row in rows])
 
     def test_setuid(self):
-        if os.geteuid() != 0:
-            self.skipTest("only root can make a setuid program of another user")
+        self.need_root("only root can make a setuid program of another user")
         if os.statvfs(self.folder).f_flag & os.ST_NOSUID:
             self.skipTest("the temporary folder is mounted nosuid")
         for mode, reason in ((0o4755, "setuid"), (0o2755, "setgid")):
             with self.subTest(reason):
-                path = self.copy("/bin/true", reason, owner=65534, mode=mode)
-                self.path = os.path.join(self.folder, f"{reason}.db")
+                path = shutil.copy("/bin/true", os.path.join(self.folder, reason))
+                os.chown(path, 65534, 65534)
+                os.chmod(path, mode)
                 _, rows = self.run_and_list("sh", "-c", f"{path}; {path}; exit 0")
                 self.assertEqual(rows, [(path, reason, 2)])
 
     def test_capabilities(self):
         """Only those who are not root gain by them."""
-        if os.geteuid() != 0:
-            self.skipTest("only root can give a file capabilities")
+        self.need_root("only root can give a file capabilities")
         nobody = pwd.getpwnam("nobody")
         folder = self.copy_recorder()
-        path = self.copy("/bin/true", "capable")
+        path = shutil.copy("/bin/true", os.path.join(self.folder, "capable"))
         try:
             os.setxattr(path, "security.capability", struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0))
         except OSError as error:
@@ -180,10 +155,7 @@ class Reasons(Case):
         header = struct.pack("<16sHHIIIIIHHHHHH", b"\x7fELF\x01\x01\x01", 2, 3, 1, base + 84, 52, 0, 0, 52, 32, 1, 0, 0,
                              0)
         segment = struct.pack("<IIIIIIII", 1, 0, base, base, 84 + len(code), 84 + len(code), 5, 4096)
-        path = os.path.join(self.folder, "small")
-        with open(path, "wb") as stream:
-            stream.write(header + segment + code)
-        os.chmod(path, 0o755)
+        path = self.write("small", header + segment + code, 0o755)
         try:
             status = recording.run([path]).returncode
         except OSError as error:
@@ -211,23 +183,19 @@ class NoLoss(Case):
                         [WAYS, "vfork", recording.program("noalloc")],
                         ["env", "true"]):
             with self.subTest(command=command):
-                self.path = os.path.join(self.folder, f"trace{len(os.listdir(self.folder))}.db")
                 _, rows = self.run_and_list(*command)
                 self.assertEqual(rows, [])
                 self.assert_no_loss()
 
     def test_failed_execs(self):
         """Of a program that can't be recorded, and that can't be run either."""
-        damaged = os.path.join(self.folder, "damaged")
         with open(STATIC, "rb") as stream:
             head = stream.read(4096)
-        with open(damaged, "wb") as stream:
-            stream.write(head[:32] + struct.pack("<Q", 1 << 20) + head[40:])  # program headers past its end
-        os.chmod(damaged, 0o755)
+        # program headers past its end
+        damaged = self.write("damaged", head[:32] + struct.pack("<Q", 1 << 20) + head[40:], 0o755)
         for way in ("execv", "execvp", "vfork", "posix_spawn", "posix_spawnp"):
             for path in (self.folder, damaged, "/nonexistent", "/etc/passwd"):
                 with self.subTest(way=way, path=path):
-                    self.path = os.path.join(self.folder, f"trace{len(os.listdir(self.folder))}.db")
                     outcome = recording.run([WAYS, way, path])
                     self.assertNotEqual(outcome.returncode, 0)
                     _, rows = self.run_and_list(WAYS, way, path, status=outcome.returncode)
@@ -244,7 +212,6 @@ class NoLoss(Case):
 class Reported(Case):
     def test_lists(self):
         """Summary, info and report say the same; --quiet is quiet."""
-        self.path = os.path.join(self.folder, "trace.db")
         outcome = self.record("sh", "-c", f"{STATIC}; {STATIC}; env -i /bin/true; exit 0", options=recording.PLAIN)
         line = f"2 programs could not be recorded: {STATIC} (statically linked) ×2, /bin/true ({NO_RECORDER})"
         self.assertIn(f"varve: {line}; varve info lists them\n", outcome.err)
@@ -258,25 +225,23 @@ class Reported(Case):
             {"path": STATIC, "reason": "statically linked", "count": 2},
             {"path": "/bin/true", "reason": NO_RECORDER, "count": 1}])
         self.assertEqual((answer["loss"]["nothing_lost"], answer["loss"]["programs_unrecorded"]), (False, 2))
-        self.path = os.path.join(self.folder, "quiet.db")
         self.assertEqual(self.record("sh", "-c", f"{STATIC}; exit 0", options=[*recording.PLAIN, "--quiet"]).err, "")
 
     def test_many(self):
         """More than there are slots for notes."""
-        self.path = os.path.join(self.folder, "trace.db")
         _, rows = self.run_and_list("sh", "-c", f"i=0; while [ $i -lt 1200 ]; do {STATIC}; i=$((i+1)); done >"
                                                 " /dev/null")
         self.assertEqual(rows, [(STATIC, "statically linked", 1200)])
 
     def test_recovered(self):
         """They outlive the collector, whether it had stored them or not."""
-        process = recording.start(self.record_command(
-            "sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go; read line; {STATIC}; ls / > /dev/null; exit"
-                        " 0",
-            options=recording.PLAIN))
+        go = os.path.join(self.folder, "go")
+        process = self.start_recording("sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go;"
+                                       f" while [ ! -e {go} ]; do sleep 0.02; done; {STATIC}; ls / > /dev/null; exit 0")
         for _ in range(4):
             process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
+        process.kill()
+        self.write(go)
         recording.finish_orphan(process)
         outcome = self.varve("recover", self.path + ".d")
         self.open()

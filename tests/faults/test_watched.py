@@ -76,27 +76,33 @@ class Watched(recording.Case):
         recording.wait_until(lambda: is_live(self.directory), what="figures")
         return top
 
-    def rows(self, path):
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            return [sorted(connection.execute(sql).fetchall(), key=repr) for sql in SAME]
-        finally:
-            connection.close()
-
-    def assert_same(self, alone, watched):
-        for sql, left, right in zip(SAME, alone, watched):
-            self.assertEqual(left, right, sql)
-
-    def recover_after_kill(self, watched):
-        """The rows of a recording whose collector was killed."""
+    def record_orders(self, watched):
         process = self.record_still()
         top = self.watch() if watched else None
         self.tell(process, *ORDERS)
         if watched:
             time.sleep(1.5) # figures of it
-        os.kill(process.pid, signal.SIGKILL)
+        return process, top
+
+    def rows_of_it(self):
+        self.assertFalse(os.path.exists(self.directory))
+        self.open()
+        return [sorted(self.sql(sql), key=repr) for sql in SAME]
+
+    def assert_same(self, alone, watched):
+        for sql, left, right in zip(SAME, alone, watched):
+            self.assertEqual(left, right, sql)
+
+    def kill(self, process):
+        """The collector; the program has no more to do."""
+        process.kill()
         process.stdin.close()
         recording.finish_orphan(process)
+
+    def recover_after_kill(self, watched):
+        """The rows of a recording whose collector was killed."""
+        process, top = self.record_orders(watched)
+        self.kill(process)
         if top:
             self.assertTrue(is_live(self.directory))
             self.assertIsNone(top.poll())
@@ -104,10 +110,7 @@ class Watched(recording.Case):
             top.send_signal(signal.SIGKILL)
             top.wait()
         self.varve("recover", self.directory)
-        self.assertFalse(os.path.exists(self.directory))
-        rows = self.rows(self.path)
-        os.unlink(self.path)
-        return rows
+        return self.rows_of_it()
 
     def test_recovered_is_the_same_as_without(self):
         alone, watched = self.recover_after_kill(False), self.recover_after_kill(True)
@@ -117,17 +120,11 @@ class Watched(recording.Case):
     def test_finished_is_the_same_as_without(self):
         results = []
         for watched in (False, True):
-            process = self.record_still()
-            top = self.watch() if watched else None
-            self.tell(process, *ORDERS)
-            if top:
-                time.sleep(1.5)
+            process, top = self.record_orders(watched)
             self.end(process)
             if top:
                 top.kill()
-            self.assertFalse(os.path.exists(self.directory))
-            results.append(self.rows(self.path))
-            os.unlink(self.path)
+            results.append(self.rows_of_it())
         self.assert_same(*results)
 
     def test_killed_top_leaves_nothing(self):
@@ -178,14 +175,20 @@ class Watched(recording.Case):
 
     # ---- what top refuses ----
 
+    def refuse(self, what, *words):
+        self.assert_refused(self.varve("top", what, status=2), *words)
+
+    def refuse_once(self, *words):
+        self.assert_refused(self.varve("top", "--once", self.path, status=2), *words)
+
     def test_names_that_are_no_recording(self):
-        self.assert_refused(self.varve("top", self.path, status=2), "no recording", "under way")
-        self.assert_refused(self.varve("top", self.folder, status=2), "not made by varve record")
-        self.assert_refused(self.varve("top", str(os.getpid()), status=2), "records nothing")
+        self.refuse(self.path, "no recording", "under way")
+        self.refuse(self.folder, "not made by varve record")
+        self.refuse(str(os.getpid()), "records nothing")
         self.record("true")
-        self.assert_refused(self.varve("top", self.path, status=2), "varve report")
+        self.refuse(self.path, "varve report")
         os.mkdir(self.directory, 0o700)
-        self.assert_refused(self.varve("top", self.path, status=2), "not made by varve record")
+        self.refuse(self.path, "not made by varve record")
 
     def test_several_are_named_in_a_line(self):
         first, second = self.record_still(), self.record_still(path=self.path + "2")
@@ -197,9 +200,7 @@ class Watched(recording.Case):
     def dead_directory(self):
         process = self.record_still()
         self.watch().kill()
-        os.kill(process.pid, signal.SIGKILL)
-        process.stdin.close()
-        recording.finish_orphan(process)
+        self.kill(process)
         rings = os.path.realpath(os.path.join(self.directory, "ring"))
         self.assertTrue(rings.startswith(("/dev/shm/varve-", os.path.realpath(self.folder))), rings)
         return os.path.join(rings, "live.db")
@@ -208,10 +209,6 @@ class Watched(recording.Case):
         live = self.dead_directory()
         secret = os.path.join(os.path.dirname(live), "secret")
         shutil.copy(live, secret)
-
-        def garbage():
-            with open(live, "wb") as file:
-                file.write(os.urandom(100000))
 
         def empty_database():
             sqlite3.connect(live).executescript("CREATE TABLE t(x); PRAGMA application_id = 1448236620; PRAGMA"
@@ -235,38 +232,38 @@ class Watched(recording.Case):
             finally:
                 os.chdir(place)
 
-        for make in (garbage, empty_database, huge, lambda: os.mkfifo(live), lambda: os.symlink(secret, live),
-                     lambda: os.link(secret, live), lambda: os.mkdir(live), bind_socket):
+        for make in (lambda: self.write(live, os.urandom(100000)), empty_database, huge, lambda: os.mkfifo(live),
+                     lambda: os.symlink(secret, live), lambda: os.link(secret, live), lambda: os.mkdir(live),
+                     bind_socket):
             if os.path.exists(live):
                 os.unlink(live)
             make()
-            self.assert_refused(self.varve("top", "--once", self.path, status=2))
+            self.refuse_once()
             (os.rmdir if os.path.isdir(live) and not os.path.islink(live) else os.unlink)(live)
         endless_view()
         if recording.IS_FULL:
-            self.assert_refused(self.varve("top", "--once", self.path, status=2), "no end after")
+            self.refuse_once("no end after")
 
     def test_hostile_directories(self):
         live = self.dead_directory()
         rings = os.path.dirname(live)
         with open(os.path.join(rings, "session"), "r+b") as file:
             file.truncate(100)
-        self.assert_refused(self.varve("top", "--once", self.path, status=2), "not the directory of a recording")
+        self.refuse_once("not the directory of a recording")
         os.unlink(os.path.join(self.directory, "ring"))
         elsewhere = os.path.join(self.folder, "elsewhere")
         os.mkdir(elsewhere, 0o700)
         os.symlink(elsewhere, os.path.join(self.directory, "ring"))
-        self.assert_refused(self.varve("top", "--once", self.path, status=2), "link to somewhere else")
+        self.refuse_once("link to somewhere else")
         os.chmod(self.directory, 0o755)
-        self.assert_refused(self.varve("top", "--once", self.path, status=2), "mode is not 0700")
+        self.refuse_once("mode is not 0700")
         shutil.rmtree(rings) # the link to it is gone
 
     def test_another_users(self):
-        if os.geteuid() != 0:
-            self.skipTest("only root can give files away")
+        self.need_root("only root can give files away")
         self.dead_directory()
         os.chown(self.directory, 65534, 65534)
-        self.assert_refused(self.varve("top", "--once", self.path, status=2), "another user")
+        self.refuse_once("another user")
         os.chown(self.directory, 0, 0)
 
 

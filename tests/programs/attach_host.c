@@ -3,8 +3,8 @@
  * A program into which the recorder is loaded at an awkward moment. Its malloc is its own, and what the loader calls.
  * Standard input leads it: once it has said what it is at, it stays there until it gets a byte. SIGUSR1 ends the wait
  * of the main thread.
- *   gate HOW   the loader, when it allocates, has to wait; HOW is what the main thread does: timed, forever (it
- *              sleeps), busily
+ *   gate HOW   the loader, when it allocates, has to wait; HOW is what the main thread does: forever (it sleeps),
+ *              busily
  *   fault HOW  memory that the loader's allocation writes is closed each time, and opened by a handler of SIGSEGV
  *   vfork      the main thread has a vfork child
  *   waits      system calls that the kernel does not begin again: epoll_wait, semtimedop, sigtimedwait; says what they
@@ -99,11 +99,9 @@ static int wait_between(const char *how)
     if (strcmp(how, "busily") == 0) {
         is_well = wait_busily();
     } else {
-        const struct timespec time = {0, 2000000};
-        const struct timespec *limit = strcmp(how, "timed") == 0 ? &time : NULL;
-        const struct timespec forever = {1000, 0};
+        const struct timespec time = {1000, 0};
         while (!has_ended && is_well) {
-            is_well = nanosleep(limit != NULL ? limit : &forever, NULL) == 0 || has_ended;
+            is_well = nanosleep(&time, NULL) == 0 || has_ended;
         }
     }
     is_armed = 0;
@@ -113,14 +111,11 @@ static int wait_between(const char *how)
 
 static int vfork_once(void)
 {
-    pid_t child;
     int status = 0;
-
     say("ready\n");
-    child = vfork();
+    pid_t child = vfork();
     if (child == 0) {
         char byte;
-
         (void)syscall(SYS_read, STDIN_FILENO, &byte, 1);
         _exit(0);
     }
@@ -162,10 +157,7 @@ static void *stay_idle(void *nothing)
 
 static int load(const char *file)
 {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, stay_idle, NULL) != 0) {
-        give_up("no thread");
-    }
+    start_thread(stay_idle, NULL);
     if (dlopen(file, RTLD_NOW) == NULL) {
         give_up(dlerror());
     }

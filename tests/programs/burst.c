@@ -11,12 +11,7 @@ int main(int argc, char **argv)
     unsigned long count = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000;
     size_t size = argc > 2 ? strtoul(argv[2], NULL, 10) : 48;
     for (unsigned long i = 0; i < count; i++) {
-        char *block = malloc(size);
-        if (!block) {
-            give_up("out of memory");
-        }
-        block[0] = (char)i;
-        free(block);
+        free(take_block(size));
     }
     say("{\"pairs\":%lu,\"size\":%zu,\"tid\":%d}\n", count, size, thread_id());
     return 0;

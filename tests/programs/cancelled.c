@@ -8,10 +8,6 @@
 #include "workload.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static int ready[2]; /* a pipe: reading from it is a cancellation point, so it is written before */
 static long pairs;
@@ -28,9 +24,7 @@ static void *allocate(void *unused)
     pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before); /* the request is pending from here on */
     errno = 77;
     for (long i = 0; i < pairs; i++) {
-        char *memory = malloc(1234);
-        memory[0] = 1;
-        free(memory);
+        free(take_block(1234));
         done = i + 1;
     }
     changed_errno = errno != 77;
@@ -42,10 +36,10 @@ int main(int argc, char **argv)
 {
     void *result = NULL;
     pairs = argc > 1 ? strtol(argv[1], NULL, 10) : 1000;
-    pthread_t thread;
-    if (pipe(ready) != 0 || pthread_create(&thread, NULL, allocate, NULL) != 0) {
+    if (pipe(ready) != 0) {
         return 1;
     }
+    pthread_t thread = start_thread(allocate, NULL);
     pthread_cancel(thread);
     if (write(ready[1], "", 1) != 1) {
         return 1;

@@ -16,7 +16,6 @@
 #include "tests/support/random.h"
 
 #include <malloc.h>
-#include <pthread.h>
 
 #define SLOTS 256
 #define QUEUE 512
@@ -223,9 +222,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < count; i++) {
         workers[i].counter = &counters[i];
         workers[i].random = (seed + i) * UINT64_C(0x9e3779b97f4a7c15) | 1;
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0) {
-            give_up("cannot start a thread");
-        }
+        workers[i].thread = start_thread(work, &workers[i]);
     }
     for (unsigned i = 0; i < count; i++) {
         pthread_join(workers[i].thread, NULL);

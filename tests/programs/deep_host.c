@@ -11,29 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void *new_by, *delete_by, *given_by, *taken_by, *strange_by;
-
-static unsigned count_by(void *symbol)
-{
-    unsigned (*function)(void);
-    memcpy(&function, &symbol, sizeof(function));
-    return function();
-}
-
-static void *allocate(size_t bytes)
-{
-    void *(*function)(size_t bytes);
-
-    memcpy(&function, &new_by, sizeof(function));
-    return function(bytes);
-}
-
-static void release(void *block)
-{
-    void (*function)(void *block);
-    memcpy(&function, &delete_by, sizeof(function));
-    function(block);
-}
+static void *(*allocate)(size_t bytes);
+static void (*release)(void *block);
+static unsigned (*given)(void), (*taken)(void), (*strange)(void);
 
 static void *open_plugin(const char *program, int mode)
 {
@@ -42,11 +22,11 @@ static void *open_plugin(const char *program, int mode)
     snprintf(path, sizeof(path), "%.*s/lib_deep_plugin.so", (int)(slash - program), program);
     void *plugin = dlopen(path, RTLD_LAZY | RTLD_LOCAL | mode);
     if (plugin != NULL) {
-        new_by = dlsym(plugin, "plugin_new");
-        delete_by = dlsym(plugin, "plugin_delete");
-        given_by = dlsym(plugin, "deep_pool_given");
-        taken_by = dlsym(plugin, "deep_pool_taken");
-        strange_by = dlsym(plugin, "deep_pool_strange");
+        *(void **)&allocate = dlsym(plugin, "plugin_new");
+        *(void **)&release = dlsym(plugin, "plugin_delete");
+        *(void **)&given = dlsym(plugin, "deep_pool_given");
+        *(void **)&taken = dlsym(plugin, "deep_pool_taken");
+        *(void **)&strange = dlsym(plugin, "deep_pool_strange");
     }
     return plugin;
 }
@@ -76,7 +56,7 @@ int main(int argc, char **argv)
             release(first);
             first = NULL;
         }
-        printf("%u %u %u\n", count_by(given_by), count_by(taken_by), count_by(strange_by));
+        printf("%u %u %u\n", given(), taken(), strange());
         fflush(stdout);
     }
     return 0;

@@ -10,19 +10,10 @@
  */
 #include "workload.h"
 
-static void allocate(size_t size)
-{
-    char *block = malloc(size);
-    if (!block) {
-        give_up("out of memory");
-    }
-    block[0] = 1;
-}
-
 static int run_chain(char *self, unsigned long left)
 {
     char number[16], mode[] = "chain";
-    allocate(50000 + left);
+    take_block(50000 + left);
     if (left == 0) {
         say("{\"pid\":%d}\n", (int)getpid());
         return 0;
@@ -37,7 +28,7 @@ static int run_strip(char *self)
     char mode[] = "last", size[] = "50777", home[] = "HOME=/";
     char *argv[] = {self, mode, size, NULL};
     char *environment[] = {home, NULL};
-    allocate(50000);
+    take_block(50000);
     execve(self, argv, environment);
     give_up("exec failed");
 }
@@ -46,11 +37,11 @@ static int run_fail(void)
 {
     char name[] = "/nonexistent/program";
     char *argv[] = {name, NULL};
-    allocate(50000);
+    take_block(50000);
     if (execv(name, argv) != -1) {
         return 1;
     }
-    allocate(50888);
+    take_block(50888);
     return 0;
 }
 
@@ -67,7 +58,7 @@ int main(int argc, char **argv)
         return run_chain(self, strtoul(argv[2], NULL, 10));
     }
     if (strcmp(mode, "to") == 0 && argc > 2) {
-        allocate(50000);
+        take_block(50000);
         execvp(argv[2], argv + 2);
         give_up("exec failed");
     }
@@ -78,7 +69,7 @@ int main(int argc, char **argv)
         return run_fail();
     }
     if (strcmp(mode, "last") == 0 && argc > 2) {
-        allocate(strtoul(argv[2], NULL, 10));
+        take_block(strtoul(argv[2], NULL, 10));
         return 9;
     }
     give_up("execer: unknown mode");

@@ -3,36 +3,27 @@
  * Children of every kind. Sizes are marks: 60001 in the parent before the fork, 60100 in a child (freed),
  * 60200 in a child (kept), 60300 in a daemon.
  *
- *   forker storm [N]      N children, some at a time; each frees the parent's block too; every other one ends
- * by _exit forker threads [N]    four threads fork N children each while all of them allocate forker vfork
- * vfork and exec of /bin/true, vfork and _exit; the parent goes on recording forker daemon         double
- * fork; the daemon allocates after the program has ended, and writes "daemon" forker signal         the child
- * is killed by SIGKILL prints {"children":N}
+ *   forker storm [N]      N children, some at a time; each frees the parent's block too; every other one ends by _exit
+ *   forker threads [N]    four threads fork N children each while all of them allocate
+ *   forker vfork          vfork and exec of /bin/true, vfork and _exit; the parent goes on recording
+ *   forker daemon         double fork; the daemon allocates after the program has ended, and writes "daemon"
+ *   forker signal         the child is killed by SIGKILL
+ *
+ * Prints {"children":N}.
  */
 #include "workload.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #define AT_A_TIME 16
 
-static void *allocate(size_t size)
-{
-    char *block = malloc(size);
-    if (!block) {
-        give_up("out of memory");
-    }
-    block[0] = 1;
-    return block;
-}
-
 static void child_work(void *of_parent)
 {
-    free(allocate(60100));
+    free(take_block(60100));
     free(of_parent);
-    allocate(60200);
+    take_block(60200);
 }
 
 static pid_t fork_or_give_up(void)
@@ -61,7 +52,7 @@ static void reap(unsigned count)
 
 static void run_storm(unsigned count)
 {
-    void *block = allocate(60001);
+    void *block = take_block(60001);
     unsigned running = 0;
     for (unsigned i = 0; i < count; i++) {
         if (running == AT_A_TIME) {
@@ -88,7 +79,7 @@ static void *thread_work(void *argument)
     (void)argument;
     for (unsigned i = 0; i < forks_per_thread; i++) {
         for (unsigned k = 0; k < 200; k++) {
-            free(allocate(100 + k));
+            free(take_block(100 + k));
         }
         pid_t pid = fork_or_give_up();
         if (pid == 0) {
@@ -108,9 +99,7 @@ static void run_threads(unsigned count)
     forks_per_thread = count;
     pthread_t threads[4];
     for (unsigned i = 0; i < 4; i++) {
-        if (pthread_create(&threads[i], NULL, thread_work, NULL) != 0) {
-            give_up("cannot start a thread");
-        }
+        threads[i] = start_thread(thread_work, NULL);
     }
     for (unsigned i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
@@ -122,34 +111,30 @@ static void run_vfork(void)
     static char name[] = "/bin/true";
     static char *arguments[] = {name, NULL};
     int status;
-    free(allocate(60001));
-    pid_t pid = vfork();
-    if (pid == 0) {
-        execv(name, arguments);
-        _exit(1);
+    for (volatile int round = 0; round < 2; round++) {
+        free(take_block(60001));
+        pid_t pid = vfork();
+        if (pid == 0 && round == 0) {
+            execv(name, arguments);
+            _exit(1);
+        } else if (pid == 0) {
+            _exit(3);
+        }
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || WEXITSTATUS(status) != (round == 0 ? 0 : 3)) {
+            give_up("a vfork child failed");
+        }
     }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) {
-        give_up("vfork and exec failed");
-    }
-    free(allocate(60001));
-    pid = vfork();
-    if (pid == 0) {
-        _exit(3);
-    }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || WEXITSTATUS(status) != 3) {
-        give_up("vfork and _exit failed");
-    }
-    free(allocate(60001));
+    free(take_block(60001));
 }
 
 static void run_daemon(void)
 {
-    allocate(60001);
+    take_block(60001);
     if (fork_or_give_up() == 0) {
         setsid();
         if (fork_or_give_up() == 0) {
             usleep(300000);
-            free(allocate(60300));
+            free(take_block(60300));
             say("daemon\n");
             exit(0);
         }
@@ -174,22 +159,19 @@ static void run_signal(void)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    unsigned count = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+    unsigned given = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0, count = 1;
     if (strcmp(mode, "storm") == 0) {
-        count = count ? count : 200;
-        run_storm(count);
+        run_storm(count = given ? given : 200);
     } else if (strcmp(mode, "threads") == 0) {
-        count = count ? count : 10;
-        run_threads(count);
-        count *= 4;
+        run_threads(given ? given : 10);
+        count = (given ? given : 10) * 4;
     } else if (strcmp(mode, "vfork") == 0) {
         run_vfork();
+        count = given;
     } else if (strcmp(mode, "daemon") == 0) {
         run_daemon();
-        count = 1;
     } else if (strcmp(mode, "signal") == 0) {
         run_signal();
-        count = 1;
     } else {
         give_up("forker: unknown mode");
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ends in the way that its argument names. Before that it takes a block of 7001 bytes, which an exit handler frees;
- * `embed` runs and ends a Python that was loaded with it (LD_PRELOAD), and takes a block of 7002 bytes afterwards.
+ * `embed [LIBRARY SOURCE]` runs and ends a Python that was loaded with it (LD_PRELOAD) or that it loads for itself, and
+ * takes a block of 7002 bytes afterwards.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,16 +33,29 @@ static void fork_and_return(void)
     }
 }
 
-static void call(const char *name)
+static void *library; /* NULL: the program itself */
+
+static void *find(const char *name)
 {
-    void (*function)(void);
-    void *found = dlsym(RTLD_DEFAULT, name);
+    void *found = dlsym(library, name);
     if (found == NULL) {
         fprintf(stderr, "no %s\n", name);
         _exit(77);
     }
-    memcpy(&function, &found, sizeof(function));
-    function();
+    return found;
+}
+
+static void embed(const char *source)
+{
+    void (*initialize)(void), (*finalize)(void);
+    int (*run)(const char *);
+    *(void **)&initialize = find("Py_Initialize");
+    *(void **)&run = find("PyRun_SimpleString");
+    *(void **)&finalize = find("Py_Finalize");
+    initialize();
+    run(source);
+    finalize();
+    block = malloc(7002);
 }
 
 int main(int count, char **arguments)
@@ -62,9 +76,8 @@ int main(int count, char **arguments)
     } else if (strcmp(way, "abort") == 0) {
         abort();
     } else if (strcmp(way, "embed") == 0) {
-        call("Py_Initialize");
-        call("Py_Finalize");
-        block = malloc(7002);
+        library = count > 2 ? dlopen(arguments[2], RTLD_NOW | RTLD_LOCAL) : RTLD_DEFAULT;
+        embed(count > 3 ? arguments[3] : "");
     }
     return 0;
 }

@@ -15,12 +15,7 @@ int main(int argc, char **argv)
     say("started\n");
     while (seconds_now() < end) {
         for (unsigned long i = 0; i < rate; i++) {
-            char *block = malloc(1234);
-            if (!block) {
-                give_up("out of memory");
-            }
-            block[0] = 1;
-            free(block);
+            free(take_block(1234));
             pairs++;
         }
         usleep(1000);

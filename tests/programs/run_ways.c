@@ -45,31 +45,26 @@ static int wait_for(pid_t child)
 static int run_by_library(const char *way, char **argv)
 {
     pid_t child = -1;
+    int status = -1;
     if (strcmp(way, "posix_spawn") == 0) {
         return posix_spawn(&child, argv[0], NULL, NULL, argv, environ) == 0 ? wait_for(child) : 98;
     }
     if (strcmp(way, "posix_spawnp") == 0) {
         return posix_spawnp(&child, argv[0], NULL, NULL, argv, environ) == 0 ? wait_for(child) : 98;
     }
-    int status;
     if (strcmp(way, "system") == 0) {
         status = system(argv[0]);
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 97;
-    }
-    FILE *stream;
-    if (strcmp(way, "popen") == 0) {
-        stream = popen(argv[0], "w");
+    } else if (strcmp(way, "popen") == 0) {
+        FILE *stream = popen(argv[0], "w");
         status = stream != NULL ? pclose(stream) : -1;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 96;
+    } else {
+        return -1;
     }
-    return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 97;
 }
 
 int main(int argc, char **argv)
 {
-    pid_t child;
-    int status;
-
     if (argc < 3) {
         return 95;
     }
@@ -79,9 +74,9 @@ int main(int argc, char **argv)
         nanosleep(&time, NULL);
         _exit(0);
     }
-    status = run_by_library(argv[1], argv + 2);
+    int status = run_by_library(argv[1], argv + 2);
     if (status < 0) {
-        child = strcmp(argv[1], "vfork") == 0 ? vfork() : fork();
+        pid_t child = strcmp(argv[1], "vfork") == 0 ? vfork() : fork();
         if (child == 0) {
             exec_as(argv[1], argv + 2);
         }

@@ -12,8 +12,6 @@
  */
 #include "workload.h"
 
-#include <pthread.h>
-
 struct order {
     long count;
     size_t size;
@@ -59,15 +57,14 @@ static void follow(const char *line)
     if (sscanf(line, "%15s %ld %zu", word, &order.count, &order.size) != 3) {
         give_up("what?");
     }
-    pthread_t thread;
     if (strcmp(word, "keep") == 0) {
         keep(&order);
     } else if (strcmp(word, "drop") == 0) {
         drop(&order);
     } else if (strcmp(word, "map") == 0) {
         map(&order);
-    } else if (pthread_create(&thread, NULL, keep_beside, &order) != 0 || pthread_join(thread, NULL) != 0) {
-        give_up("no thread");
+    } else {
+        pthread_join(start_thread(keep_beside, &order), NULL);
     }
 }
 

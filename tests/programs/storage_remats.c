@@ -53,28 +53,24 @@ static void names_emit(void)
 
 static void run(uint32_t op)
 {
-    uint64_t cost = 1000 + random_below(&state, 100000);
-    emit(maker_of(op), (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_OP,
-                                                  .op = op,
-                                                  .storage = VARVE_REMAT_NONE,
-                                                  .bytes = bytes_of(op),
-                                                  .input_bytes = 2 * bytes_of(op),
-                                                  .cost_ns = cost});
+    struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_OP, .op = op, .storage = VARVE_REMAT_NONE};
+    event.bytes = bytes_of(op);
+    event.input_bytes = 2 * bytes_of(op);
+    event.cost_ns = 1000 + random_below(&state, 100000);
+    emit(maker_of(op), event);
     sums.runs++;
-    sums.run_ns += cost;
+    sums.run_ns += event.cost_ns;
 }
 
 static void evict(uint32_t storage)
 {
     uint64_t score = random_below(&state, 1000);
-    emit(maker_of(storage),
-         (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_EVICT,
-                                    .cause = VARVE_REMAT_CAUSE_RELEASED + (enum varve_remat_cause)(storage % 5),
-                                    .op = storage,
-                                    .storage = storage,
-                                    .bytes = bytes_of(storage),
-                                    .score = (double)score / 1024,
-                                    .time = sums.run_ns + sums.remat_ns});
+    struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_EVICT, .op = storage, .storage = storage};
+    event.cause = VARVE_REMAT_CAUSE_RELEASED + (enum varve_remat_cause)(storage % 5);
+    event.bytes = bytes_of(storage);
+    event.score = (double)score / 1024;
+    event.time = sums.run_ns + sums.remat_ns;
+    emit(maker_of(storage), event);
     evicted_at[storage] = sums.runs + sums.remats;
     sums.evictions++;
     sums.evicted_bytes += bytes_of(storage);
@@ -83,36 +79,28 @@ static void evict(uint32_t storage)
 
 static void recompute(uint32_t storage, bool is_direct)
 {
-    uint64_t cost = is_direct ? 1000 + random_below(&state, 100000) : 0;
+    struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_REMAT, .op = storage, .storage = storage, .depth = 1};
+    event.cause = is_direct ? VARVE_REMAT_CAUSE_DIRECT : VARVE_REMAT_CAUSE_COLLATERAL;
+    event.bytes = bytes_of(storage);
+    event.cost_ns = is_direct ? 1000 + random_below(&state, 100000) : 0;
     sums.remats += is_direct;
     sums.collateral += !is_direct;
-    sums.remat_ns += cost;
+    sums.remat_ns += event.cost_ns;
     sums.wasted += sums.runs + sums.remats - evicted_at[storage] <= NEAR;
     evicted_at[storage] = 0;
-    emit(maker_of(storage),
-         (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_REMAT,
-                                    .cause = is_direct ? VARVE_REMAT_CAUSE_DIRECT : VARVE_REMAT_CAUSE_COLLATERAL,
-                                    .op = storage,
-                                    .storage = storage,
-                                    .bytes = bytes_of(storage),
-                                    .depth = 1,
-                                    .cost_ns = cost});
+    emit(maker_of(storage), event);
 }
 
 static void fail(void)
 {
-    emit(1, (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_FAILED,
-                                       .op = 7,
-                                       .storage = VARVE_REMAT_NONE,
-                                       .bytes = 1 << 20,
-                                       .cost_ns = STORAGES * 4096});
+    struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_FAILED, .op = 7, .storage = VARVE_REMAT_NONE};
+    event.bytes = 1 << 20;
+    event.cost_ns = STORAGES * 4096;
+    emit(1, event);
     for (uint32_t i = 0; i < STORAGES; i++) {
-        emit(maker_of(i),
-             (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_BLOCKED,
-                                        .cause = i % 10 == 0 ? VARVE_REMAT_CAUSE_INPUT : VARVE_REMAT_CAUSE_PINNED,
-                                        .op = i,
-                                        .storage = i,
-                                        .bytes = 4096});
+        event = (struct varve_remat_event){.kind = VARVE_REMAT_EVENT_BLOCKED, .op = i, .storage = i, .bytes = 4096};
+        event.cause = i % 10 == 0 ? VARVE_REMAT_CAUSE_INPUT : VARVE_REMAT_CAUSE_PINNED;
+        emit(maker_of(i), event);
     }
 }
 
@@ -120,9 +108,9 @@ int main(int argc, char **argv)
 {
     unsigned long steps = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
     names_emit();
-    emit(0,
-         (struct varve_remat_event){
-             .kind = VARVE_REMAT_EVENT_BUDGET, .op = VARVE_REMAT_NONE, .storage = VARVE_REMAT_NONE, .bytes = 1 << 20});
+    struct varve_remat_event budget = {.kind = VARVE_REMAT_EVENT_BUDGET, .op = VARVE_REMAT_NONE, .bytes = 1 << 20};
+    budget.storage = VARVE_REMAT_NONE;
+    emit(0, budget);
     for (unsigned long i = 0; i < steps; i++) {
         uint32_t storage = (uint32_t)random_below(&state, STORAGES);
         run((uint32_t)i % 1000);

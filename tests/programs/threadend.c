@@ -8,7 +8,6 @@
 #include "workload.h"
 
 #include <limits.h>
-#include <pthread.h>
 
 #define SIZE 30011
 #define KEYS 3
@@ -22,38 +21,26 @@ static void end_round(pthread_key_t key, void *value)
     uintptr_t rounds_left = *block;
     free(block);
     if (rounds_left > 1) {
-        block = malloc(SIZE);
-        if (!block) {
-            give_up("out of memory");
-        }
+        block = take_block(SIZE);
         *block = rounds_left - 1;
         pthread_setspecific(key, block);
     }
 }
 
-static void end_0(void *value)
-{
-    end_round(keys[0], value);
-}
-
-static void end_1(void *value)
-{
-    end_round(keys[1], value);
-}
-
-static void end_2(void *value)
-{
-    end_round(keys[2], value);
-}
+#define END(key)                       \
+    static void end_##key(void *value) \
+    {                                  \
+        end_round(keys[key], value);   \
+    }
+END(0)
+END(1)
+END(2)
 
 static void *work(void *argument)
 {
     (void)argument;
     for (unsigned i = 0; i < KEYS; i++) {
-        uintptr_t *block = malloc(SIZE);
-        if (!block) {
-            give_up("out of memory");
-        }
+        uintptr_t *block = take_block(SIZE);
         *block = PTHREAD_DESTRUCTOR_ITERATIONS;
         pthread_setspecific(keys[i], block);
     }
@@ -70,10 +57,7 @@ int main(int argc, char **argv)
         }
     }
     for (unsigned i = 0; i < count; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, work, NULL) != 0 || pthread_join(thread, NULL) != 0) {
-            give_up("cannot run a thread");
-        }
+        pthread_join(start_thread(work, NULL), NULL);
     }
     unsigned blocks = count * KEYS * PTHREAD_DESTRUCTOR_ITERATIONS;
     say("{\"threads\":%u,\"allocs\":%u,\"frees\":%u}\n", count, blocks, blocks);

@@ -22,11 +22,7 @@ static void *work(void *argument)
     unsigned number = (unsigned)(uintptr_t)argument;
     pthread_barrier_wait(&all_here);
     for (unsigned i = 0; i < blocks; i++) {
-        char *block = malloc(SIZE_FIRST + number);
-        if (!block) {
-            give_up("out of memory");
-        }
-        block[0] = 1;
+        void *block = take_block(SIZE_FIRST + number);
         if (i % 2 == 0) {
             free(block);
         } else {

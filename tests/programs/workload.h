@@ -8,6 +8,7 @@
 #define VARVE_TESTS_PROGRAMS_WORKLOAD_H
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,6 +39,26 @@ static inline void __attribute__((noreturn)) give_up(const char *reason)
         _exit(122);
     }
     _exit(121);
+}
+
+/* A block that has been written to. */
+static inline void *take_block(size_t size)
+{
+    char *block = malloc(size);
+    if (block == NULL) {
+        give_up("out of memory");
+    }
+    block[0] = 1;
+    return block;
+}
+
+static inline pthread_t start_thread(void *(*run)(void *), void *argument)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, argument) != 0) {
+        give_up("cannot start a thread");
+    }
+    return thread;
 }
 
 /* Zeroed shared memory of the file `path` (made anew), or of no file where path is NULL; not through mmap(3).

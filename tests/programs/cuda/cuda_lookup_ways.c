@@ -2,7 +2,8 @@
 /*
  * Finds the CUDA driver (the fake one, in tests) at run time, on the way that its argument names, and uses
  * everything of it that is recorded. `strange`: asks for what a recorder must not answer in the driver's
- * place.
+ * place. `replaced`: allocates by cuMemAlloc and cuMemAllocManaged and looks at what it got, where an allocator serves
+ * the former; prints the sizes that the driver gives its blocks, and whether they can be shared.
  */
 #include "programs/cuda/driver/scenario.h"
 
@@ -12,49 +13,21 @@ static void *library;
 static cuda_type_cuGetProcAddress *address;
 static cuda_type_cuGetProcAddress_v2 *address_v2;
 
-typedef void *find_function(const char *exported, const char *symbol, int version, unsigned flags);
-
-static void *by_handle(const char *exported, const char *symbol, int version, unsigned flags)
+static void *find(const char *way, const char *exported, const char *symbol, int version, unsigned flags)
 {
-    (void)symbol;
-    (void)version;
-    (void)flags;
-    return dlsym(library, exported);
-}
-
-static void *by_default(const char *exported, const char *symbol, int version, unsigned flags)
-{
-    (void)symbol;
-    (void)version;
-    (void)flags;
-    return dlsym(RTLD_DEFAULT, exported);
-}
-
-static void *by_next(const char *exported, const char *symbol, int version, unsigned flags)
-{
-    (void)symbol;
-    (void)version;
-    (void)flags;
-    return dlsym(RTLD_NEXT, exported);
-}
-
-static void *by_address(const char *exported, const char *symbol, int version, unsigned flags)
-{
-    void *found = NULL;
-    (void)exported;
-    return address(symbol, &found, version, flags != 0 ? CUDA_ADDRESS_PER_THREAD : 0) == 0 ? found : NULL;
-}
-
-static void *by_address_v2(const char *exported, const char *symbol, int version, unsigned flags)
-{
+    uint64_t own = (flags & CUDA_HOOK_PER_THREAD) != 0 ? CUDA_ADDRESS_PER_THREAD : 0;
     void *found = NULL;
     int status = -1;
-    (void)exported;
-    return address_v2(symbol, &found, version, (flags & CUDA_HOOK_PER_THREAD) != 0 ? CUDA_ADDRESS_PER_THREAD : 0,
-                      &status) == 0 &&
-                   status == 0
-               ? found
-               : NULL;
+    if (strcmp(way, "address") == 0) {
+        return address(symbol, &found, version, own) == 0 ? found : NULL;
+    }
+    if (strcmp(way, "address_v2") == 0) {
+        return address_v2(symbol, &found, version, own, &status) == 0 && status == 0 ? found : NULL;
+    }
+    if (strcmp(way, "next") == 0) {
+        return dlsym(RTLD_NEXT, exported);
+    }
+    return dlsym(strcmp(way, "default") == 0 ? RTLD_DEFAULT : library, exported);
 }
 
 static void set(void *field, void *found, const char *name)
@@ -66,10 +39,10 @@ static void set(void *field, void *found, const char *name)
     memcpy(field, &found, sizeof(found));
 }
 
-static void fill(struct api *api, find_function *find)
+static void fill(struct api *api, const char *way)
 {
 #define X(exported, symbol, version, flags, ...) \
-    set(&api->exported, find(#exported, #symbol, version, flags), #exported);
+    set(&api->exported, find(way, #exported, #symbol, version, flags), #exported);
     CUDA_HOOK_LIST(X)
 #undef X
 #define X(name, parameters) set(&api->name, dlsym(library, #name), #name);
@@ -77,29 +50,26 @@ static void fill(struct api *api, find_function *find)
 #undef X
 }
 
-static void wrong(const char *what)
+static void wrong_if(bool is_wrong, const char *what)
 {
-    fprintf(stderr, "%s\n", what);
-    exit(3);
+    if (is_wrong) {
+        fprintf(stderr, "%s\n", what);
+        exit(3);
+    }
 }
 
 /* Without a driver the answers are those of a process without a recorder. */
 static void run_absent(void)
 {
-    if (dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") != NULL || dlsym(RTLD_NEXT, "cuMemFree_v2") != NULL ||
-        dlsym(RTLD_DEFAULT, "cudaMalloc") != NULL || dlsym(dlopen(NULL, RTLD_LAZY), "cuCtxDestroy_v2") != NULL) {
-        wrong("a driver was found where there is none");
-    }
+    wrong_if(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") != NULL || dlsym(RTLD_NEXT, "cuMemFree_v2") != NULL ||
+                 dlsym(RTLD_DEFAULT, "cudaMalloc") != NULL || dlsym(dlopen(NULL, RTLD_LAZY), "cuCtxDestroy_v2") != NULL,
+             "a driver was found where there is none");
     dlerror();
     dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
     const char *message = dlerror();
-    if (message == NULL || strstr(message, "cuMemAlloc_v2") == NULL) {
-        wrong("dlerror does not report what was not found");
-    }
+    wrong_if(message == NULL || strstr(message, "cuMemAlloc_v2") == NULL, "dlerror does not report what was not found");
     puts(message);
-    if (dlerror() != NULL) {
-        wrong("an error was reported twice");
-    }
+    wrong_if(dlerror() != NULL, "an error was reported twice");
 }
 
 static void run_strange(void)
@@ -108,27 +78,44 @@ static void run_strange(void)
     void *wanted = dlsym(library, "cuMemAlloc");
     int status = -1;
     dlerror();
-    if (dlsym(library, "cuMemAlloc_v2") == NULL || dlerror() != NULL) {
-        wrong("an answer leaves an error behind");
-    }
-    if (dlsym(library, "cuNothing") != NULL || dlerror() == NULL) {
-        wrong("dlerror does not report of another name");
-    }
-    if (address_v2("cuMemAlloc", &found, 2000, 0, &status) != 0 || found != wanted) {
-        wrong("the first version of a function was replaced");
-    }
-    if (address_v2("cuMemAlloc", &found, 14000, 0, &status) != 0 || found == dlsym(library, "cuMemAlloc_v2")) {
-        wrong("a version of the future was replaced");
-    }
-    if (address_v2("cuNothing", &found, 12000, 0, &status) != 500 || status != 1 || found != NULL) {
-        wrong("what is not there was found");
-    }
-    if (address_v2("cuCtxSynchronize", &found, 12080, 0, NULL) != 0 || found != dlsym(library, "cuCtxSynchronize")) {
-        wrong("another version of cuCtxSynchronize");
-    }
-    if (address_v2("cuCtxSynchronize", &found, 13000, 0, NULL) != 0 || found != dlsym(library, "cuCtxSynchronize_v2")) {
-        wrong("not the version 2 of cuCtxSynchronize");
-    }
+    wrong_if(dlsym(library, "cuMemAlloc_v2") == NULL || dlerror() != NULL, "an answer leaves an error behind");
+    wrong_if(dlsym(library, "cuNothing") != NULL || dlerror() == NULL, "dlerror does not report of another name");
+    wrong_if(address_v2("cuMemAlloc", &found, 2000, 0, &status) != 0 || found != wanted,
+             "the first version of a function was replaced");
+    wrong_if(address_v2("cuMemAlloc", &found, 14000, 0, &status) != 0 || found == dlsym(library, "cuMemAlloc_v2"),
+             "a version of the future was replaced");
+    wrong_if(address_v2("cuNothing", &found, 12000, 0, &status) != 500 || status != 1 || found != NULL,
+             "what is not there was found");
+    wrong_if(address_v2("cuCtxSynchronize", &found, 12080, 0, NULL) != 0 || found != dlsym(library, "cuCtxSynchronize"),
+             "another version of cuCtxSynchronize");
+    wrong_if(address_v2("cuCtxSynchronize", &found, 13000, 0, NULL) != 0 ||
+                 found != dlsym(library, "cuCtxSynchronize_v2"),
+             "not the version 2 of cuCtxSynchronize");
+}
+
+static void run_replaced(const struct api *api)
+{
+    uint64_t first = 0, second = 0, managed = 0, base = 0;
+    void *primary = NULL;
+    size_t bytes = 0;
+    struct cuda_ipc_memory shared;
+    EXPECT(0, api->cuInit(0));
+    EXPECT(FAKE_NO_CONTEXT, api->cuMemAlloc_v2(&first, 500));
+    EXPECT(0, api->cuDevicePrimaryCtxRetain(&primary, 0));
+    EXPECT(0, api->cuCtxSetCurrent(primary));
+    first = take(api, 31000);
+    second = take(api, 32000);
+    EXPECT(0, api->cuMemAllocManaged(&managed, 33000, 1));
+    EXPECT(FAKE_OUT_OF_MEMORY, api->cuMemAlloc_v2(&base, (size_t)1 << 50));
+    EXPECT(0, api->cuMemGetAddressRange_v2(&base, &bytes, second));
+    printf("%d %zu", base == second, bytes);
+    EXPECT(0, api->cuMemGetAddressRange_v2(&base, &bytes, managed));
+    printf(" %zu %d", bytes, api->cuIpcGetMemHandle(&shared, second));
+    printf(" %d\n", api->cuIpcGetMemHandle(&shared, managed));
+    EXPECT(0, api->cuMemFree_v2(first));
+    EXPECT(0, api->cuMemFree_v2(managed));
+    EXPECT(FAKE_INVALID, api->cuMemFree_v2(0xdead40));
+    EXPECT(0, api->cuDevicePrimaryCtxReset_v2(0));
 }
 
 int main(int argc, char **argv)
@@ -151,18 +138,12 @@ int main(int argc, char **argv)
         run_strange();
         return 0;
     }
-    if (strcmp(way, "default") == 0) {
-        fill(&api, by_default);
-    } else if (strcmp(way, "next") == 0) {
-        fill(&api, by_next);
-    } else if (strcmp(way, "address") == 0) {
-        fill(&api, by_address);
-    } else if (strcmp(way, "address_v2") == 0) {
-        fill(&api, by_address_v2);
+    library = strcmp(way, "program") == 0 ? dlopen(NULL, RTLD_LAZY) : library;
+    fill(&api, way);
+    if (strcmp(way, "replaced") == 0) {
+        run_replaced(&api);
     } else {
-        library = strcmp(way, "program") == 0 ? dlopen(NULL, RTLD_LAZY) : library;
-        fill(&api, by_handle);
+        scenario(&api, strcmp(way, "address_v2") == 0);
     }
-    scenario(&api, strcmp(way, "address_v2") == 0);
     return 0;
 }

@@ -11,22 +11,17 @@
 
 int main(int argc, char **argv)
 {
-    void *library;
-    void *found;
-    int (*run)(void);
-    int failed;
-    if (argc < 2) {
-        failed = runtime_calls();
-    } else {
-        library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-        found = library != NULL ? dlsym(library, "plugin_run") : NULL;
+    int (*run)(void) = runtime_calls;
+    if (argc >= 2) {
+        void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+        void *found = library != NULL ? dlsym(library, "plugin_run") : NULL;
         if (found == NULL) {
             fprintf(stderr, "%s\n", dlerror());
             return 2;
         }
         memcpy(&run, &found, sizeof(found));
-        failed = run();
     }
+    int failed = run();
     printf("%d\n", failed);
     return failed != 0;
 }

@@ -16,9 +16,7 @@
 #define FAKE_HOLDER "CUPTI for somebody"
 
 enum fake_count {
-    FAKE_COUNT_BUFFERS_OUT,
     FAKE_COUNT_BUFFERS_REFUSED,
-    FAKE_COUNT_FLUSHES,
     FAKE_COUNT_SUBSCRIBERS,
     FAKE_COUNT_KINDS,            /* enabled kinds of activity */
     FAKE_COUNT_ASKED_IN_CAPTURE, /* the driver, other things than whether it captures */

@@ -38,121 +38,88 @@ static uint32_t play(uint32_t id, const void *parameters, uint32_t result)
     return fake->call(id, parameters, result, NULL, NULL);
 }
 
+/* A call that ends well, with the fields of its parameters. */
+#define PLAY(name, layout, ...) play(CUPTI_CALL_##name, &(struct cuda_arguments_##layout){__VA_ARGS__}, 0)
+
 static void alloc(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
 {
     struct cuda_arguments_alloc parameters = {.out = result == 0 ? &addr : (uint64_t *)8, .bytes = bytes};
     play(id, &parameters, result); /* an address that must not be read, if it fails */
 }
 
-static void take_back(uint32_t id, uint64_t addr, uint32_t result)
+static void alloc_at(uint64_t addr)
 {
-    struct cuda_arguments_free parameters = {.addr = addr};
-    play(id, &parameters, result);
-}
-
-static void range(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
-{
-    struct cuda_arguments_range parameters = {.addr = addr, .bytes = bytes};
-    play(id, &parameters, result);
+    alloc(CUPTI_CALL_cuMemAlloc_v2, addr, 4096, 0);
 }
 
 /* ---- scenes ---- */
 
 static void play_linear(void)
 {
-    uint64_t out = 0x7000001000;
+    uint64_t out = 0x7000001000, opened = 0x7000050000;
     size_t pitch = 512;
-    struct cuda_arguments_alloc_pitch pitched = {&out, &pitch, 500, 10, 4};
-    struct cuda_arguments_out opened = {&out};
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
-    play(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0);
+    alloc_at(0x7000000000);
+    PLAY(cuMemAllocPitch_v2, alloc_pitch, &out, &pitch, 500, 10, 4);
     alloc(CUPTI_CALL_cuMemAllocManaged, 0x7000010000, 8192, 0);
     alloc(CUPTI_CALL_cuMemAllocHost_v2, 0x7000020000, 100, 0);
     alloc(CUPTI_CALL_cuMemHostAlloc, 0x7000030000, 200, 0);
-    range(CUPTI_CALL_cuMemHostRegister_v2, 0x7000040000, 300, 0);
-    out = 0x7000050000;
-    play(CUPTI_CALL_cuIpcOpenMemHandle_v2, &opened, 0);
-    take_back(CUPTI_CALL_cuMemFree_v2, 0x7000000000, 0);
-    take_back(CUPTI_CALL_cuMemFreeHost, 0x7000020000, 0);
-    take_back(CUPTI_CALL_cuMemHostUnregister, 0x7000040000, 0);
-    take_back(CUPTI_CALL_cuIpcCloseMemHandle, 0x7000050000, 0);
-    take_back(CUPTI_CALL_cuMemFree_v2, 0, 0); /* nothing */
+    PLAY(cuMemHostRegister_v2, range, 0x7000040000, 300);
+    PLAY(cuIpcOpenMemHandle_v2, out, &opened);
+    PLAY(cuMemFree_v2, free, 0x7000000000);
+    PLAY(cuMemFreeHost, free, 0x7000020000);
+    PLAY(cuMemHostUnregister, free, 0x7000040000);
+    PLAY(cuIpcCloseMemHandle, free, 0x7000050000);
+    PLAY(cuMemFree_v2, free, 0); /* nothing */
 }
 
 static void play_arrays(void)
 {
-    uint64_t out = 0xa000;
+    uint64_t out[] = {0xa000, 0xb000, 0xc000, 0xd000};
     struct cuda_array_2d flat = {.width = 64, .height = 32, .format = 0x20, .channels = 4};
     struct cuda_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
     struct cuda_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
-    struct cuda_arguments_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
-    play(CUPTI_CALL_cuArrayCreate_v2, &wrong, 1);
-    play(CUPTI_CALL_cuArrayCreate_v2, &create, 0);
-    out = 0xb000;
-    create.array = &deep;
-    play(CUPTI_CALL_cuArray3DCreate_v2, &create, 0);
-    out = 0xc000;
-    create.levels = 3;
-    play(CUPTI_CALL_cuMipmappedArrayCreate, &create, 0);
-    out = 0xd000;
-    create.array = &sparse;
-    play(CUPTI_CALL_cuArray3DCreate_v2, &create, 0);
-    take_back(CUPTI_CALL_cuArrayDestroy, 0xa000, 0);
-    take_back(CUPTI_CALL_cuMipmappedArrayDestroy, 0xc000, 0);
+    play(CUPTI_CALL_cuArrayCreate_v2, &(struct cuda_arguments_array){.out = out}, 1);
+    PLAY(cuArrayCreate_v2, array, .out = &out[0], .array = &flat);
+    PLAY(cuArray3DCreate_v2, array, .out = &out[1], .array = &deep);
+    PLAY(cuMipmappedArrayCreate, array, .out = &out[2], .array = &deep, .levels = 3);
+    PLAY(cuArray3DCreate_v2, array, .out = &out[3], .array = &sparse, .levels = 3);
+    PLAY(cuArrayDestroy, free, 0xa000);
+    PLAY(cuMipmappedArrayDestroy, free, 0xc000);
 }
 
 static void play_ordered(void)
 {
-    uint64_t out = 0x7100000000, pool = 0x9000, threshold = 1 << 20;
-    struct cuda_arguments_alloc_async async = {&out, 1000, 0x55};
-    struct cuda_arguments_alloc_pool pooled = {&out, 2000, pool, 0};
-    struct cuda_arguments_free_async freed = {0x7100000000, 0x55};
+    uint64_t out[] = {0x7100000000, 0x7100001000, 0x7100002000}, pool = 0x9000, threshold = 1 << 20;
     struct cuda_placement properties = {.location = {CUDA_LOCATION_DEVICE, 1}};
-    struct cuda_arguments_pool_create create = {&pool, &properties};
-    struct cuda_arguments_pool_set set = {pool, CUDA_POOL_THRESHOLD, &threshold};
-    struct cuda_arguments_pool_trim trim = {pool, 4096};
-    play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
-    play(CUPTI_CALL_cuMemPoolSetAttribute, &set, 0);
-    set.attribute = 1;
-    play(CUPTI_CALL_cuMemPoolSetAttribute, &set, 0); /* of no interest */
-    play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
-    out = 0x7100001000;
-    async.stream = 0;
-    play(CUPTI_CALL_cuMemAllocAsync_ptsz, &async, 0);
-    out = 0x7100002000;
-    play(CUPTI_CALL_cuMemAllocFromPoolAsync, &pooled, 0);
-    play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
-    play(CUPTI_CALL_cuMemPoolTrimTo, &trim, 0);
-    take_back(CUPTI_CALL_cuMemPoolDestroy, pool, 0);
+    PLAY(cuMemPoolCreate, pool_create, &pool, &properties);
+    PLAY(cuMemPoolSetAttribute, pool_set, pool, CUDA_POOL_THRESHOLD, &threshold);
+    PLAY(cuMemPoolSetAttribute, pool_set, pool, 1, &threshold); /* of no interest */
+    PLAY(cuMemAllocAsync, alloc_async, &out[0], 1000, 0x55);
+    PLAY(cuMemAllocAsync_ptsz, alloc_async, &out[1], 1000, 0);
+    PLAY(cuMemAllocFromPoolAsync, alloc_pool, &out[2], 2000, pool, 0);
+    PLAY(cuMemFreeAsync, free_async, 0x7100000000, 0x55);
+    PLAY(cuMemPoolTrimTo, pool_trim, pool, 4096);
+    PLAY(cuMemPoolDestroy, free, pool);
     properties.type = CUDA_ALLOCATION_MANAGED;
-    play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
-    pooled.stream = 1; /* the stream that is 0, too */
-    play(CUPTI_CALL_cuMemAllocFromPoolAsync, &pooled, 0);
+    PLAY(cuMemPoolCreate, pool_create, &pool, &properties);
+    PLAY(cuMemAllocFromPoolAsync, alloc_pool, &out[2], 2000, pool, 1); /* the stream that is 0, too */
 }
 
 static void play_virtual(void)
 {
-    uint64_t out = 0x7200000000;
-    struct cuda_placement properties = {.location = {CUDA_LOCATION_DEVICE, 1}};
+    uint64_t out[] = {0x77, 0x78, 0x79};
+    struct cuda_placement device = {.location = {CUDA_LOCATION_DEVICE, 1}}, host = {.location = {3, 1}};
     struct cuda_access access[2] = {{{CUDA_LOCATION_DEVICE, 0}, 3}, {{CUDA_LOCATION_DEVICE, 1}, 3}};
-    struct cuda_arguments_create create = {&out, 2 << 20, &properties, 0};
-    struct cuda_arguments_map map = {0x7200000000, 2 << 20, 0, 0x77, 0};
-    struct cuda_arguments_access open = {0x7200000000, 2 << 20, access, 2};
-    struct cuda_arguments_out again = {&out};
     alloc(CUPTI_CALL_cuMemAddressReserve, 0x7200000000, 20 << 20, 0);
-    out = 0x77;
-    play(CUPTI_CALL_cuMemCreate, &create, 0);
-    play(CUPTI_CALL_cuMemMap, &map, 0);
-    play(CUPTI_CALL_cuMemSetAccess, &open, 0);
-    play(CUPTI_CALL_cuMemRetainAllocationHandle, &again, 0);
-    out = 0x78;
-    play(CUPTI_CALL_cuMemImportFromShareableHandle, &again, 0);
-    properties.location.type = 3; /* the host */
-    out = 0x79;
-    play(CUPTI_CALL_cuMemCreate, &create, 0);
-    range(CUPTI_CALL_cuMemUnmap, 0x7200000000, 2 << 20, 0);
-    take_back(CUPTI_CALL_cuMemRelease, 0x77, 0);
-    range(CUPTI_CALL_cuMemAddressFree, 0x7200000000, 20 << 20, 0);
+    PLAY(cuMemCreate, create, &out[0], 2 << 20, &device, 0);
+    PLAY(cuMemMap, map, 0x7200000000, 2 << 20, 0, 0x77, 0);
+    PLAY(cuMemSetAccess, access, 0x7200000000, 2 << 20, access, 2);
+    PLAY(cuMemRetainAllocationHandle, out, &out[0]);
+    PLAY(cuMemImportFromShareableHandle, out, &out[1]);
+    PLAY(cuMemCreate, create, &out[2], 2 << 20, &host, 0);
+    PLAY(cuMemUnmap, range, 0x7200000000, 2 << 20);
+    PLAY(cuMemRelease, free, 0x77);
+    PLAY(cuMemAddressFree, range, 0x7200000000, 20 << 20);
 }
 
 static void end_context(void *context)
@@ -164,51 +131,40 @@ static void end_context(void *context)
 static void play_waits(void)
 {
     size_t free_bytes = 111, total_bytes = 222;
-    struct cuda_arguments_sync stream = {0x55}, event = {0xe0};
-    struct cuda_arguments_info info = {&free_bytes, &total_bytes};
+    struct cuda_arguments_sync event = {0xe0};
     struct cuda_arguments_device device = {1};
-    struct cuda_arguments_context context = {(cupti_context)CONTEXT_1};
-    play(CUPTI_CALL_cuCtxSynchronize, &context, 0);
-    play(CUPTI_CALL_cuStreamSynchronize, &stream, 0);
+    PLAY(cuCtxSynchronize, context, (cupti_context)CONTEXT_1);
+    PLAY(cuStreamSynchronize, sync, 0x55);
     play(CUPTI_CALL_cuEventSynchronize, &event, 719);
-    play(CUPTI_CALL_cuMemGetInfo_v2, &info, 0);
-    play(CUPTI_CALL_cuDevicePrimaryCtxRelease_v2, &device, 0); /* not the last one */
+    PLAY(cuMemGetInfo_v2, info, &free_bytes, &total_bytes);
+    PLAY(cuDevicePrimaryCtxRelease_v2, device, 1); /* not the last one */
     fake->call(CUPTI_CALL_cuDevicePrimaryCtxRelease_v2, &device, 0, end_context, NULL);
     fake->call(CUPTI_CALL_cuDevicePrimaryCtxReset_v2, &device, 0, end_context, NULL);
-    play(CUPTI_CALL_cuCtxDestroy_v2, &context, 0);
+    PLAY(cuCtxDestroy_v2, context, (cupti_context)CONTEXT_1);
 }
 
 static void play_failures(void)
 {
-    struct cuda_arguments_map map = {0x7200000000, 4096, 0, 0x77, 0};
     size_t nothing = 0;
-    struct cuda_arguments_info info = {&nothing, &nothing};
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 1 << 30, 2);
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 0, 1);
     alloc(CUPTI_CALL_cuMemAddressReserve, 0, 4096, 2);
-    play(CUPTI_CALL_cuMemMap, &map, 1);
-    take_back(CUPTI_CALL_cuMemFree_v2, 0x123000, 1);
-    range(CUPTI_CALL_cuMemUnmap, 0x7200000000, 4096, 1);
-    play(CUPTI_CALL_cuMemGetInfo_v2, &info, 3);
+    play(CUPTI_CALL_cuMemMap, &(struct cuda_arguments_map){0x7200000000, 4096, 0, 0x77, 0}, 1);
+    play(CUPTI_CALL_cuMemFree_v2, &(struct cuda_arguments_free){0x123000}, 1);
+    play(CUPTI_CALL_cuMemUnmap, &(struct cuda_arguments_range){0x7200000000, 4096}, 1);
+    play(CUPTI_CALL_cuMemGetInfo_v2, &(struct cuda_arguments_info){&nothing, &nothing}, 3);
 }
 
 static void inner_alloc(void *context)
 {
     (void)context;
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7300000000, 64, 0);
-    take_back(CUPTI_CALL_cuMemFree_v2, 0x7300000000, 0);
+    PLAY(cuMemFree_v2, free, 0x7300000000);
 }
 
-static void begin_capture(void *context)
+static void set_capture(void *is_on)
 {
-    (void)context;
-    fake->capture(true);
-}
-
-static void end_capture(void *context)
-{
-    (void)context;
-    fake->capture(false);
+    fake->capture(is_on != NULL);
 }
 
 /* What counts is the state in which a call begins. */
@@ -216,16 +172,15 @@ static void play_graph(void)
 {
     uint64_t out = 0x7300001000;
     struct cuda_arguments_alloc_async async = {&out, 1000, FAKE_CAPTURED};
-    struct cuda_arguments_alloc_async legacy = {&out, 1000, 0};
     struct cuda_arguments_free_async freed = {0x7300001000, FAKE_CAPTURED};
     fake->capture(true);
     play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
     play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
     REQUIRE(fake->count(FAKE_COUNT_ASKED_IN_CAPTURE) == 0);
-    fake->call(CUPTI_CALL_cuMemAllocAsync_ptsz, &async, 901, end_capture, NULL); /* it has spoilt it */
+    fake->call(CUPTI_CALL_cuMemAllocAsync_ptsz, &async, 901, set_capture, NULL); /* it has spoilt it */
     play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
-    fake->call(CUPTI_CALL_cuMemFreeAsync, &freed, 0, begin_capture, NULL);
-    play(CUPTI_CALL_cuMemAllocAsync, &legacy, 0);
+    fake->call(CUPTI_CALL_cuMemFreeAsync, &freed, 0, set_capture, &out);
+    PLAY(cuMemAllocAsync, alloc_async, &out, 1000, 0);
     REQUIRE(fake->count(FAKE_COUNT_ASKED_IN_CAPTURE) == 0);
 }
 
@@ -306,34 +261,34 @@ static void play_garbled(void)
 
 static void play_release(void)
 {
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    alloc_at(0x7000000000);
     REQUIRE(release_subscription() == 0);
     REQUIRE(fake->count(FAKE_COUNT_SUBSCRIBERS) == 0);
     REQUIRE(fake->count(FAKE_COUNT_KINDS) == 0);
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
+    alloc_at(0x7000001000);
     REQUIRE(release_subscription() == 1);
 }
 
 static void play_fork(void)
 {
     int status = 0;
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    alloc_at(0x7000000000);
     pid_t child = fork();
     if (child == 0) {
-        alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
+        alloc_at(0x7000001000);
         REQUIRE(release_subscription() == 1);
         exit(0); /* with the exit handlers that the parent registered */
     }
     REQUIRE(waitpid(child, &status, 0) == child && status == 0);
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000002000, 4096, 0);
+    alloc_at(0x7000002000);
 }
 
 static void play_fatal(void)
 {
     struct cupti_state_data state = {.result = 9, .message = "the GPU is gone"};
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    alloc_at(0x7000000000);
     fake->callback(CUPTI_DOMAIN_STATE, CUPTI_STATE_FATAL, &state);
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
+    alloc_at(0x7000001000);
 }
 
 static void *run_thread(void *argument)
@@ -341,8 +296,8 @@ static void *run_thread(void *argument)
     uint64_t base = 0x7000000000 + ((uint64_t)(uintptr_t)argument << 32);
     fake->set_context(CONTEXT_0, 3);
     for (uint64_t i = 0; i < ROUNDS; i++) {
-        alloc(CUPTI_CALL_cuMemAlloc_v2, base + i * 4096, 4096, 0);
-        take_back(CUPTI_CALL_cuMemFree_v2, base + i * 4096, 0);
+        alloc_at(base + i * 4096);
+        PLAY(cuMemFree_v2, free, base + i * 4096);
     }
     return NULL;
 }
@@ -364,32 +319,34 @@ static void play_alone(void)
     REQUIRE(fake == NULL || fake->count(FAKE_COUNT_SUBSCRIBERS) == 0);
     REQUIRE(release_subscription() == 1);
     if (fake != NULL) {
-        alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+        alloc_at(0x7000000000);
     }
 }
 
 /* An exit handler that was there before us, and frees. */
 static void free_late(void)
 {
-    take_back(CUPTI_CALL_cuMemFree_v2, 0x7000000000, 0);
+    PLAY(cuMemFree_v2, free, 0x7000000000);
 }
 
 static void play_late(void)
 {
     struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000000000);
-    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    alloc_at(0x7000000000);
     REQUIRE(fake->record(&memory, sizeof(memory)));
 }
+
+#define SCENE(name)        \
+    {                      \
+#name, play_##name \
+    }
 
 static const struct {
     const char *name;
     void (*play)(void);
-} scenes[] = {{"linear", play_linear},   {"arrays", play_arrays},     {"ordered", play_ordered},
-              {"virtual", play_virtual}, {"waits", play_waits},       {"failures", play_failures},
-              {"nested", play_nested},   {"activity", play_activity}, {"flood", play_flood},
-              {"garbled", play_garbled}, {"release", play_release},   {"fork", play_fork},
-              {"fatal", play_fatal},     {"threads", play_threads},   {"alone", play_alone},
-              {"late", play_late},       {"graph", play_graph}};
+} scenes[] = {SCENE(linear), SCENE(arrays),   SCENE(ordered), SCENE(virtual), SCENE(waits),   SCENE(failures),
+              SCENE(nested), SCENE(activity), SCENE(flood),   SCENE(garbled), SCENE(release), SCENE(fork),
+              SCENE(fatal),  SCENE(threads),  SCENE(alone),   SCENE(late),    SCENE(graph)};
 
 static void find(const char *fake_path, const char *injection_path, int (**initialize_out)(void))
 {

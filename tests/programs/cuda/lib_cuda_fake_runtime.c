@@ -10,104 +10,67 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cuda_type_cuGetProcAddress_v2 *address;
 static void *context;
 
+static void find_exported(void *function_out, const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *found = library != NULL ? dlsym(library, name) : NULL;
+    memcpy(function_out, &found, sizeof(found));
+}
+
+/* By each function: the device is set up by the first one that needs it. */
 static void find(void *function_out, const char *symbol, int version)
 {
+    int (*init)(unsigned), (*retain)(void **, int), (*set)(void *);
+    cuda_type_cuGetProcAddress_v2 *address;
     void *found = NULL;
+    find_exported(&init, "cuInit");
+    find_exported(&retain, "cuDevicePrimaryCtxRetain");
+    find_exported(&set, "cuCtxSetCurrent");
+    find_exported(&address, "cuGetProcAddress_v2");
+    if (context == NULL && (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0)) {
+        abort();
+    }
     if (address(symbol, &found, version, 0, NULL) != 0) {
         abort();
     }
     memcpy(function_out, &found, sizeof(found));
 }
 
-/* Called by each function: the device is set up by the first one that needs it. */
-static void begin(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *found = library != NULL ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-    int (*init)(unsigned);
-    int (*retain)(void **, int);
-    int (*set)(void *);
-    if (context != NULL) {
-        return;
+#define CALLS(name, parameters, exported, symbol, version, ...) \
+    int name parameters                                         \
+    {                                                           \
+        cuda_type_##exported *driver;                           \
+        find(&driver, #symbol, version);                        \
+        return driver(__VA_ARGS__);                             \
     }
-    memcpy(&address, &found, sizeof(found));
-    found = dlsym(library, "cuInit");
-    memcpy(&init, &found, sizeof(found));
-    found = dlsym(library, "cuDevicePrimaryCtxRetain");
-    memcpy(&retain, &found, sizeof(found));
-    found = dlsym(library, "cuCtxSetCurrent");
-    memcpy(&set, &found, sizeof(found));
-    if (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0) {
-        abort();
-    }
-}
 
-#define DRIVER(exported, symbol, version)   \
-    cuda_type_##exported *exported##_found; \
-    begin();                                \
-    find(&exported##_found, #symbol, version)
-
-int cudaMalloc(void **out, size_t bytes)
-{
-    DRIVER(cuMemAlloc_v2, cuMemAlloc, 3020);
-    return cuMemAlloc_v2_found((uint64_t *)out, bytes);
-}
-
-int cudaFree(void *memory)
-{
-    DRIVER(cuMemFree_v2, cuMemFree, 3020);
-    return cuMemFree_v2_found((uintptr_t)memory);
-}
-
-int cudaMallocHost(void **out, size_t bytes)
-{
-    DRIVER(cuMemHostAlloc, cuMemHostAlloc, 2020);
-    return cuMemHostAlloc_found(out, bytes, 0);
-}
-
-int cudaFreeHost(void *memory)
-{
-    DRIVER(cuMemFreeHost, cuMemFreeHost, 2000);
-    return cuMemFreeHost_found(memory);
-}
+CALLS(cudaMalloc, (void **out, size_t bytes), cuMemAlloc_v2, cuMemAlloc, 3020, (uint64_t *)out, bytes)
+CALLS(cudaFree, (void *memory), cuMemFree_v2, cuMemFree, 3020, (uintptr_t)memory)
+CALLS(cudaMallocHost, (void **out, size_t bytes), cuMemHostAlloc, cuMemHostAlloc, 2020, out, bytes, 0)
+CALLS(cudaFreeHost, (void *memory), cuMemFreeHost, cuMemFreeHost, 2000, memory)
+CALLS(cudaFreeAsync, (void *memory, void *stream), cuMemFreeAsync, cuMemFreeAsync, 11020, (uintptr_t)memory, stream)
+CALLS(cudaMallocManaged, (void **out, size_t bytes, unsigned flags), cuMemAllocManaged, cuMemAllocManaged, 6000,
+      (uint64_t *)out, bytes, flags)
+CALLS(cudaDeviceSynchronize, (void), cuCtxSynchronize, cuCtxSynchronize, 12000)
 
 /* From the default pool by name, as the real one does. */
 int cudaMallocAsync(void **out, size_t bytes, void *stream)
 {
-    DRIVER(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020);
-    void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDeviceGetDefaultMemPool");
+    cuda_type_cuMemAllocFromPoolAsync *driver;
     int (*default_pool)(void **, int);
     void *pool = NULL;
-
-    memcpy(&default_pool, &found, sizeof(found));
+    find(&driver, "cuMemAllocFromPoolAsync", 11020);
+    find_exported(&default_pool, "cuDeviceGetDefaultMemPool");
     default_pool(&pool, 0);
-    return cuMemAllocFromPoolAsync_found((uint64_t *)out, bytes, pool, stream);
-}
-
-int cudaFreeAsync(void *memory, void *stream)
-{
-    DRIVER(cuMemFreeAsync, cuMemFreeAsync, 11020);
-    return cuMemFreeAsync_found((uintptr_t)memory, stream);
-}
-
-int cudaMallocManaged(void **out, size_t bytes, unsigned flags)
-{
-    DRIVER(cuMemAllocManaged, cuMemAllocManaged, 6000);
-    return cuMemAllocManaged_found((uint64_t *)out, bytes, flags);
-}
-
-int cudaDeviceSynchronize(void)
-{
-    DRIVER(cuCtxSynchronize, cuCtxSynchronize, 12000);
-    return cuCtxSynchronize_found();
+    return driver((uint64_t *)out, bytes, pool, stream);
 }
 
 int cudaDeviceReset(void)
 {
-    DRIVER(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000);
+    cuda_type_cuDevicePrimaryCtxReset_v2 *driver;
+    find(&driver, "cuDevicePrimaryCtxReset", 11000);
     context = NULL;
-    return cuDevicePrimaryCtxReset_v2_found(0);
+    return driver(0);
 }

@@ -4,14 +4,10 @@
  * extensions of interpreters are: nothing of what it links is visible to others. Also the body of the program
  * cuda_runtime.
  */
-#include <stddef.h>
-#include <stdint.h>
-
+#include "programs/cuda/driver/fake.h"
 #include "programs/cuda/driver/runtime_calls.h"
 
 int plugin_run(void);
-int cuMemAlloc_v2(uint64_t *addr_out, size_t bytes);
-int cuMemFree_v2(uint64_t addr);
 
 int plugin_run(void)
 {

@@ -22,15 +22,16 @@
 #define RESULT_NOT_INITIALIZED 15U
 #define RESULT_END 12U
 
-/* The functions have CUPTI's names, and no header of ours declares them. */
+/* The functions have CUPTI's names and parameters, and no header of ours declares them. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 static struct {
     cupti_callback *callback;
     void *context;
     bool is_enabled[DOMAINS][IDS];
     bool kinds[64];
-    unsigned subscribers, flushes, out, refused;
+    unsigned subscribers, out, refused;
     cupti_buffer_requested *requested;
     cupti_buffer_completed *completed;
     struct {
@@ -56,12 +57,6 @@ static bool behaves(const char *how)
 
 /* ---- CUPTI ---- */
 
-cupti_result cuptiGetVersion(uint32_t *version_out)
-{
-    *version_out = behaves("future") ? CUPTI_VERSION_UNKNOWN : FAKE_CUPTI_VERSION;
-    return CUPTI_RESULT_SUCCESS;
-}
-
 cupti_result cuptiSubscribe_v2(cupti_subscriber *out, cupti_callback *callback, void *context,
                                struct cupti_subscriber_params *params)
 {
@@ -84,9 +79,6 @@ cupti_result cuptiSubscribe_v2(cupti_subscriber *out, cupti_callback *callback, 
 
 cupti_result cuptiSubscribe(cupti_subscriber *out, cupti_callback *callback, void *context)
 {
-    (void)out;
-    (void)callback;
-    (void)context;
     return RESULT_INVALID; /* there is a newer one */
 }
 
@@ -109,29 +101,23 @@ cupti_result cuptiEnableCallback(uint32_t is_on, cupti_subscriber subscriber, ui
     return CUPTI_RESULT_SUCCESS;
 }
 
-cupti_result cuptiGetResultString(cupti_result result, const char **text_out)
-{
-    *text_out = result == RESULT_NOT_INITIALIZED ? "CUPTI_ERROR_NOT_INITIALIZED" : "CUPTI_ERROR_OTHER";
-    return CUPTI_RESULT_SUCCESS;
-}
+/* Functions that say one thing. */
+#define ANSWERS(name, parameters, out, value, result) \
+    cupti_result name parameters                      \
+    {                                                 \
+        *(out) = (value);                             \
+        return result;                                \
+    }
 
-cupti_result cuptiGetTimestamp(uint64_t *ns_out)
-{
-    *ns_out = FAKE_CUPTI_TIME;
-    return CUPTI_RESULT_SUCCESS;
-}
-
-cupti_result cuptiGetDeviceId(cupti_context context, uint32_t *device_out)
-{
-    *device_out = (uint32_t)((uintptr_t)context - 0x1000U);
-    return context != NULL ? CUPTI_RESULT_SUCCESS : RESULT_INVALID;
-}
-
-cupti_result cuptiGetContextId(cupti_context context, uint32_t *id_out)
-{
-    *id_out = (uint32_t)((uintptr_t)context - 0x1000U) + 100;
-    return CUPTI_RESULT_SUCCESS;
-}
+ANSWERS(cuptiGetResultString, (cupti_result result, const char **text_out), text_out,
+        result == RESULT_NOT_INITIALIZED ? "CUPTI_ERROR_NOT_INITIALIZED" : "CUPTI_ERROR_OTHER", CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiGetVersion, (uint32_t * version_out), version_out,
+        behaves("future") ? CUPTI_VERSION_UNKNOWN : FAKE_CUPTI_VERSION, CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiGetTimestamp, (uint64_t * ns_out), ns_out, FAKE_CUPTI_TIME, CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiGetDeviceId, (cupti_context context, uint32_t *device_out), device_out,
+        (uint32_t)((uintptr_t)context - 0x1000U), context != NULL ? CUPTI_RESULT_SUCCESS : RESULT_INVALID)
+ANSWERS(cuptiGetContextId, (cupti_context context, uint32_t *id_out), id_out,
+        (uint32_t)((uintptr_t)context - 0x1000U) + 100, CUPTI_RESULT_SUCCESS)
 
 /* ---- activity ---- */
 
@@ -142,17 +128,8 @@ cupti_result cuptiActivityRegisterCallbacks(cupti_buffer_requested *requested, c
     return CUPTI_RESULT_SUCCESS;
 }
 
-cupti_result cuptiActivityEnable(uint32_t kind)
-{
-    fake.kinds[kind % 64] = true;
-    return CUPTI_RESULT_SUCCESS;
-}
-
-cupti_result cuptiActivityDisable(uint32_t kind)
-{
-    fake.kinds[kind % 64] = false;
-    return CUPTI_RESULT_SUCCESS;
-}
+ANSWERS(cuptiActivityEnable, (uint32_t kind), &fake.kinds[kind % 64], true, CUPTI_RESULT_SUCCESS)
+ANSWERS(cuptiActivityDisable, (uint32_t kind), &fake.kinds[kind % 64], false, CUPTI_RESULT_SUCCESS)
 
 cupti_result cuptiActivityFlushPeriod(uint32_t period_ms)
 {
@@ -177,8 +154,6 @@ cupti_result cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid_bytes, str
 
 cupti_result cuptiActivityGetNumDroppedRecords(cupti_context context, uint32_t stream_id, size_t *dropped_out)
 {
-    (void)context;
-    (void)stream_id;
     *dropped_out = fake.dropped;
     fake.dropped = 0;
     return CUPTI_RESULT_SUCCESS;
@@ -195,8 +170,6 @@ static void hand_over(void)
 
 cupti_result cuptiActivityFlushAll(uint32_t flag)
 {
-    (void)flag;
-    fake.flushes++;
     hand_over();
     return CUPTI_RESULT_SUCCESS;
 }
@@ -216,11 +189,7 @@ uint32_t cuDeviceGetUuid_v2(unsigned char *out, int handle)
     return 0;
 }
 
-uint32_t cuDeviceTotalMem_v2(size_t *out, int handle)
-{
-    *out = (size_t)(handle + 1) << 30;
-    return 0;
-}
+ANSWERS(cuDeviceTotalMem_v2, (size_t * out, int handle), out, (size_t)(handle + 1) << 30, CUPTI_RESULT_SUCCESS)
 
 uint32_t cuDeviceGetName(char *out, int bytes, int handle)
 {
@@ -317,12 +286,8 @@ static bool record(const void *record_, size_t bytes)
 static unsigned count(enum fake_count what)
 {
     switch (what) {
-    case FAKE_COUNT_BUFFERS_OUT:
-        return fake.out;
     case FAKE_COUNT_BUFFERS_REFUSED:
         return fake.refused;
-    case FAKE_COUNT_FLUSHES:
-        return fake.flushes;
     case FAKE_COUNT_SUBSCRIBERS:
         return fake.subscribers;
     case FAKE_COUNT_KINDS:

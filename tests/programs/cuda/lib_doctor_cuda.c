@@ -16,19 +16,30 @@ static int is(const char *word)
     return given != NULL && strcmp(given, word) == 0;
 }
 
-int cuDriverGetVersion(int *version_out);
-int cuInit(unsigned flags);
-int cuGetErrorName(int result, const char **name_out);
-int cuGetErrorString(int result, const char **text_out);
-int cuDeviceGetCount(int *count_out);
-int cuDeviceGet(int *device_out, int ordinal);
-int cuDeviceGetName(char *name, int bytes, int device);
-int cuDeviceTotalMem_v2(size_t *bytes_out, int device);
-int cuptiGetVersion(uint32_t *version_out);
+/* The functions are CUDA's, with all their parameters, and no header of ours declares them. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
-int cuDriverGetVersion(int *version_out)
+#define ANSWERS(name, parameters, out, value, result) \
+    int name parameters                               \
+    {                                                 \
+        *(out) = (value);                             \
+        return result;                                \
+    }
+
+ANSWERS(cuDriverGetVersion, (int *version_out), version_out, is("old") ? 12040 : 13000, 0)
+ANSWERS(cuGetErrorName, (int result, const char **name_out), name_out,
+        result == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", is("stub") ? 34 : 0)
+ANSWERS(cuGetErrorString, (int result, const char **text_out), text_out,
+        result == 100 ? "no CUDA-capable device is detected" : "system has unsupported\nthings", is("stub") ? 34 : 0)
+ANSWERS(cuDeviceGetCount, (int *count_out), count_out, 10, 0)
+ANSWERS(cuDeviceGet, (int *device_out, int ordinal), device_out, ordinal, 0)
+ANSWERS(cuDeviceTotalMem_v2, (size_t * bytes_out, int device), bytes_out, (size_t)(device + 1) << 30, 0)
+ANSWERS(cuptiGetVersion, (uint32_t * version_out), version_out, 130001, 0)
+
+int cuDeviceGetName(char *name, int bytes, int device)
 {
-    *version_out = is("old") ? 12040 : 13000;
+    snprintf(name, (size_t)bytes, "Fake %d", device);
     return 0;
 }
 
@@ -46,46 +57,4 @@ int cuInit(unsigned flags)
         pause();
     }
     return flags != 0 ? 1 : is("none") ? 100 : is("stub") ? 34 : is("mismatch") ? 803 : 0;
-}
-
-int cuGetErrorName(int result, const char **name_out)
-{
-    *name_out = result == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH";
-    return is("stub") ? 34 : 0;
-}
-
-int cuGetErrorString(int result, const char **text_out)
-{
-    *text_out = result == 100 ? "no CUDA-capable device is detected" : "system has unsupported\nthings";
-    return is("stub") ? 34 : 0;
-}
-
-int cuDeviceGetCount(int *count_out)
-{
-    *count_out = 10;
-    return 0;
-}
-
-int cuDeviceGet(int *device_out, int ordinal)
-{
-    *device_out = ordinal;
-    return 0;
-}
-
-int cuDeviceGetName(char *name, int bytes, int device)
-{
-    snprintf(name, (size_t)bytes, "Fake %d", device);
-    return 0;
-}
-
-int cuDeviceTotalMem_v2(size_t *bytes_out, int device)
-{
-    *bytes_out = (size_t)(device + 1) << 30;
-    return 0;
-}
-
-int cuptiGetVersion(uint32_t *version_out)
-{
-    *version_out = 130001;
-    return 0;
 }

@@ -20,7 +20,6 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -85,12 +84,7 @@ static void confine(const char *how, unsigned flags)
 static __attribute__((noinline)) void allocate(void)
 {
     for (unsigned long i = 0; i < pairs; i++) {
-        void *block = malloc(1234);
-        if (block == NULL) {
-            give_up("confined: no memory");
-        }
-        memset(block, 1, 1);
-        free(block);
+        free(take_block(1234));
     }
 }
 
@@ -112,9 +106,7 @@ static void *other_thread(void *count)
 {
     unsigned long *done = count;
     while (!__atomic_load_n(&others_stop, __ATOMIC_ACQUIRE)) {
-        void *block = malloc(1234);
-        memset(block, 1, 1);
-        free(block);
+        free(take_block(1234));
         __atomic_fetch_add(done, 1, __ATOMIC_RELEASE);
     }
     thread_end();
@@ -139,19 +131,14 @@ static __attribute__((noreturn)) void emit(unsigned long count)
 
 static unsigned long with_threads(const char *how)
 {
-    pthread_t threads[2];
     if (strcmp(how, "thread") == 0) {
-        if (pthread_create(&threads[0], NULL, confined_thread, (void *)(uintptr_t) "kill") != 0) {
-            give_up("confined: no thread");
-        }
+        start_thread(confined_thread, (void *)(uintptr_t) "kill");
         allocate();
         wait_for_ends(1);
         return 2 * pairs;
     }
     for (int i = 0; i < 2; i++) {
-        if (pthread_create(&threads[i], NULL, other_thread, &others_count[i]) != 0) {
-            give_up("confined: no thread");
-        }
+        start_thread(other_thread, &others_count[i]);
     }
     while (__atomic_load_n(&others_count[0], __ATOMIC_ACQUIRE) < 100 ||
            __atomic_load_n(&others_count[1], __ATOMIC_ACQUIRE) < 100) {

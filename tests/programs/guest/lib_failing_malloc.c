@@ -87,30 +87,17 @@ static bool fails(const void *caller)
     return false;
 }
 
-void *malloc(size_t bytes)
-{
-    return fails(__builtin_return_address(0)) ? NULL : real_malloc(bytes);
-}
+#define FAILING(name, parameters, real, arguments)                                \
+    void *name parameters                                                         \
+    {                                                                             \
+        return fails(__builtin_return_address(0)) ? NULL : real_##real arguments; \
+    }
 
-void *calloc(size_t number, size_t bytes)
-{
-    return fails(__builtin_return_address(0)) ? NULL : real_calloc(number, bytes);
-}
-
-void *realloc(void *block, size_t bytes)
-{
-    return fails(__builtin_return_address(0)) ? NULL : real_realloc(block, bytes);
-}
-
-void *memalign(size_t alignment, size_t bytes)
-{
-    return fails(__builtin_return_address(0)) ? NULL : real_memalign(alignment, bytes);
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-    return fails(__builtin_return_address(0)) ? NULL : real_memalign(alignment, bytes);
-}
+FAILING(malloc, (size_t bytes), malloc, (bytes))
+FAILING(calloc, (size_t number, size_t bytes), calloc, (number, bytes))
+FAILING(realloc, (void *block, size_t bytes), realloc, (block, bytes))
+FAILING(memalign, (size_t alignment, size_t bytes), memalign, (alignment, bytes))
+FAILING(aligned_alloc, (size_t alignment, size_t bytes), memalign, (alignment, bytes))
 
 int posix_memalign(void **block, size_t alignment, size_t bytes)
 {

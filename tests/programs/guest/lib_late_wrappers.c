@@ -6,8 +6,19 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
 #include <sys/types.h>
+
+#define WRAPPERS(X)                                                                                           \
+    X(ssize_t, read, (int fd, void *buffer, size_t bytes), (fd, buffer, bytes))                               \
+    X(ssize_t, pwrite, (int fd, const void *buffer, size_t bytes, off_t offset), (fd, buffer, bytes, offset)) \
+    X(off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence))                                 \
+    X(int, close, (int fd), (fd))                                                                             \
+    X(char *, getenv, (const char *name), (name))                                                             \
+    X(int, ftruncate, (int fd, off_t bytes), (fd, bytes))                                                     \
+    X(int, unlink, (const char *path), (path))                                                                \
+    X(ssize_t, readlink, (const char *path, char *buffer, size_t bytes), (path, buffer, bytes))               \
+    X(long, sysconf, (int name), (name))                                                                      \
+    X(int, dl_iterate_phdr, (int (*visit)(void *, size_t, void *), void *context), (visit, context))
 
 #define WRAP(result, name, parameters, arguments) \
     static result(*real_##name) parameters;       \
@@ -16,17 +27,7 @@
     {                                             \
         return real_##name arguments;             \
     }
-
-WRAP(ssize_t, read, (int fd, void *buffer, size_t bytes), (fd, buffer, bytes))
-WRAP(ssize_t, pwrite, (int fd, const void *buffer, size_t bytes, off_t offset), (fd, buffer, bytes, offset))
-WRAP(off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence))
-WRAP(int, close, (int fd), (fd))
-WRAP(char *, getenv, (const char *name), (name))
-WRAP(int, ftruncate, (int fd, off_t bytes), (fd, bytes))
-WRAP(int, unlink, (const char *path), (path))
-WRAP(ssize_t, readlink, (const char *path, char *buffer, size_t bytes), (path, buffer, bytes))
-WRAP(long, sysconf, (int name), (name))
-WRAP(int, dl_iterate_phdr, (int (*visit)(void *, size_t, void *), void *context), (visit, context))
+WRAPPERS(WRAP)
 
 static int (*real_open)(const char *path, int flags, ...);
 
@@ -40,23 +41,9 @@ int open(const char *path, int flags, ...)
     return real_open(path, flags, mode);
 }
 
-#define FIND(name)                                   \
-    do {                                             \
-        void *found = dlsym(RTLD_NEXT, #name);       \
-        memcpy(&real_##name, &found, sizeof(found)); \
-    } while (0)
-
 __attribute__((constructor)) static void find(void)
 {
-    FIND(open);
-    FIND(read);
-    FIND(pwrite);
-    FIND(lseek);
-    FIND(close);
-    FIND(getenv);
-    FIND(ftruncate);
-    FIND(unlink);
-    FIND(readlink);
-    FIND(sysconf);
-    FIND(dl_iterate_phdr);
+#define FIND(result, name, ...) *(void **)&real_##name = dlsym(RTLD_NEXT, #name);
+    WRAPPERS(FIND)
+    FIND(int, open)
 }

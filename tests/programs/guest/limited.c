@@ -13,16 +13,9 @@
  */
 #include "programs/workload.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define STACK_BYTES 65536U
 

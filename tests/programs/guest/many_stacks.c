@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program with more different stacks than anybody wants to keep: PATHS allocations, each at the end of another path
- * through two calls, then ROUNDS from the bottom of a recursion of DEPTH frames. All sizes are marks: 40009 and 40013.
+ * A program with more different stacks than anybody wants to keep, in one of two ways:
  *
- *   many_stacks PATHS DEPTH ROUNDS      prints {"paths":N,"deep":N}
+ *   many_stacks PATHS DEPTH ROUNDS   PATHS allocations of 40009 bytes, each at the end of another path through two
+ *                                    calls, then ROUNDS of 40013 from the bottom of a recursion of DEPTH frames
+ *   many_stacks small PATHS ROUNDS   call sites that matter little and two that matter: PATHS of 7 bytes, each at the
+ *                                    end of another path, of which one stays (11 bytes); ROUNDS of 40009 bytes from one
+ *                                    function, and ten of 50021 bytes that stay from another
  */
 #include "programs/workload.h"
 
@@ -12,30 +15,28 @@
 /* Code that is equal to no other, so that a call between two of these stays one call. */
 #define UNLIKE_OTHERS(number) __asm__ volatile("" : : "i"(number) : "memory")
 
+static void walk(unsigned long path, unsigned left, size_t bytes);
+static void (*const volatile deeper)(unsigned long, unsigned, size_t) = walk;
+
 static void allocate(size_t bytes)
 {
-    char *block = malloc(bytes);
-    if (block == NULL) {
-        give_up("out of memory");
-    }
-    block[0] = 1;
-    free(block);
+    free(take_block(bytes));
 }
 
-static void walk(unsigned long path, unsigned left);
-static void (*const volatile deeper)(unsigned long, unsigned) = walk;
-
-static __attribute__((noinline)) void walk(unsigned long path, unsigned left)
+/* What is left of a path that is longer stays. */
+static __attribute__((noinline)) void walk(unsigned long path, unsigned left, size_t bytes)
 {
-    if (left == 0) {
-        allocate(40009);
+    if (left == 0 && path != 0) {
+        take_block(11);
+    } else if (left == 0) {
+        allocate(bytes);
     } else if ((path & 1) != 0) {
         UNLIKE_OTHERS(1);
-        deeper(path >> 1, left - 1);
+        deeper(path >> 1, left - 1, bytes);
         UNLIKE_OTHERS(2);
     } else {
         UNLIKE_OTHERS(3);
-        deeper(path >> 1, left - 1);
+        deeper(path >> 1, left - 1, bytes);
         UNLIKE_OTHERS(4);
     }
 }
@@ -57,15 +58,39 @@ static __attribute__((noinline)) void recurse(unsigned long left)
     }
 }
 
+static __attribute__((noinline)) void large(void)
+{
+    for (unsigned long i = 0; i < rounds; i++) {
+        allocate(40009);
+    }
+}
+
+static __attribute__((noinline)) void large_leak(void)
+{
+    for (int i = 0; i < 10; i++) {
+        take_block(50021);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    unsigned long paths = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
-    unsigned long depth = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
-    rounds = argc > 3 ? strtoul(argv[3], NULL, 10) : 10;
-    for (unsigned long path = 0; path < paths; path++) {
-        walk(path, PATH_BITS);
+    if (argc != 4) {
+        give_up("usage: many_stacks PATHS DEPTH ROUNDS, or many_stacks small PATHS ROUNDS");
     }
-    recurse(depth);
-    say("{\"paths\":%lu,\"deep\":%lu}\n", paths, rounds);
+    int is_small = strcmp(argv[1], "small") == 0;
+    unsigned long paths = strtoul(argv[is_small ? 2 : 1], NULL, 10);
+    rounds = strtoul(argv[3], NULL, 10);
+    for (unsigned long path = 0; path < paths; path++) {
+        walk(path, PATH_BITS, is_small ? 7 : 40009);
+    }
+    if (is_small) {
+        walk(1UL << PATH_BITS, PATH_BITS, 0);
+        large();
+        UNLIKE_OTHERS(6);
+        large_leak();
+        UNLIKE_OTHERS(7);
+    } else {
+        recurse(strtoul(argv[2], NULL, 10));
+    }
     return 0;
 }

@@ -181,45 +181,33 @@ static void end(struct sink_fact *fact)
     __atomic_store_n(&fact->is_whole, 1, __ATOMIC_RELEASE);
 }
 
-#define LOG(...)                          \
-    do {                                  \
-        struct sink_fact *fact = begin(); \
-        ADD(fact, __VA_ARGS__);           \
-        end(fact);                        \
-    } while (0)
-
 typedef unsigned long long wide;
 
-static void emit_process(const struct varve_sink_process *p)
-{
-    LOG("process %u pid=%d parent=%u parent_pid=%d rank=%d trace_id=%llu clock=%u start=%llu proc=%llu "
-        "executable=%s command=%s",
-        p->process, p->pid, p->parent, p->parent_pid, p->rank, (wide)p->trace_id, p->clock_kind, (wide)p->start_ticks,
-        (wide)p->start_ticks_proc, p->executable, p->command_line);
-}
+/* Facts of which nothing has a length of its own. */
+#define FACT(name, parameters, ...)       \
+    static void emit_##name parameters    \
+    {                                     \
+        struct sink_fact *fact = begin(); \
+        ADD(fact, #name " " __VA_ARGS__); \
+        end(fact);                        \
+    }
 
-static void emit_process_end(const struct varve_sink_process_end *e)
-{
-    LOG("process_end %u pid=%d end=%u exec=%s", e->process, e->pid, e->end, e->exec_path);
-}
-
-static void emit_thread(const struct varve_sink_thread *t)
-{
-    LOG("thread p%u.r%u pid=%d tid=%d created=%llu name=%s", t->origin.process, t->origin.ring, t->origin.pid,
-        t->origin.tid, (wide)t->created_ticks, t->name);
-}
-
-static void emit_thread_end(const struct varve_sink_thread_end *e)
-{
-    LOG("thread_end p%u.r%u pid=%d tid=%d emitted=%llu lost=%llu lost_bytes=%llu", e->origin.process, e->origin.ring,
-        e->origin.pid, e->origin.tid, (wide)e->emitted, (wide)e->lost, (wide)e->lost_bytes);
-}
-
-static void emit_clock(const struct varve_sink_clock *c)
-{
-    LOG("clock trace_id=%llu ticks=%llu mono=%lld real=%lld", (wide)c->trace_id, (wide)c->ticks, (long long)c->mono_ns,
-        (long long)c->real_ns);
-}
+FACT(process, (const struct varve_sink_process *p),
+     "%u pid=%d parent=%u parent_pid=%d rank=%d trace_id=%llu clock=%u start=%llu proc=%llu executable=%s command=%s",
+     p->process, p->pid, p->parent, p->parent_pid, p->rank, (wide)p->trace_id, p->clock_kind, (wide)p->start_ticks,
+     (wide)p->start_ticks_proc, p->executable, p->command_line)
+FACT(process_end, (const struct varve_sink_process_end *e), "%u pid=%d end=%u exec=%s", e->process, e->pid, e->end,
+     e->exec_path)
+FACT(thread, (const struct varve_sink_thread *t), "p%u.r%u pid=%d tid=%d created=%llu name=%s", t->origin.process,
+     t->origin.ring, t->origin.pid, t->origin.tid, (wide)t->created_ticks, t->name)
+FACT(thread_end, (const struct varve_sink_thread_end *e),
+     "p%u.r%u pid=%d tid=%d emitted=%llu lost=%llu lost_bytes=%llu", e->origin.process, e->origin.ring, e->origin.pid,
+     e->origin.tid, (wide)e->emitted, (wide)e->lost, (wide)e->lost_bytes)
+FACT(clock, (const struct varve_sink_clock *c), "trace_id=%llu ticks=%llu mono=%lld real=%lld", (wide)c->trace_id,
+     (wide)c->ticks, (long long)c->mono_ns, (long long)c->real_ns)
+FACT(module_gone, (uint32_t process, int32_t pid, uint32_t number), "%u pid=%d number=%u", process, pid, number)
+FACT(code, (const struct varve_sink_code *c), "%u pid=%d code=%u line=%u function=%s file=%s", c->process, c->pid,
+     c->code, c->first_line, c->function, c->file)
 
 static void emit_module(const struct varve_sink_module *m)
 {
@@ -230,17 +218,6 @@ static void emit_module(const struct varve_sink_module *m)
         ADD(fact, "%02x", m->build_id[i]);
     }
     end(fact);
-}
-
-static void emit_module_gone(uint32_t process, int32_t pid, uint32_t number)
-{
-    LOG("module_gone %u pid=%d number=%u", process, pid, number);
-}
-
-static void emit_code(const struct varve_sink_code *c)
-{
-    LOG("code %u pid=%d code=%u line=%u function=%s file=%s", c->process, c->pid, c->code, c->first_line, c->function,
-        c->file);
 }
 
 static void emit_callsite(const struct varve_sink_callsite *s)
@@ -259,12 +236,16 @@ static void emit_callsite(const struct varve_sink_callsite *s)
 
 static void emit_meta_text(uint64_t trace_id, const char *key, const char *value)
 {
-    LOG("meta trace_id=%llu %s text=%s", (wide)trace_id, key, value);
+    struct sink_fact *fact = begin();
+    ADD(fact, "meta trace_id=%llu %s text=%s", (wide)trace_id, key, value);
+    end(fact);
 }
 
 static void emit_meta_integer(uint64_t trace_id, const char *key, int64_t value)
 {
-    LOG("meta trace_id=%llu %s integer=%lld", (wide)trace_id, key, (long long)value);
+    struct sink_fact *fact = begin();
+    ADD(fact, "meta trace_id=%llu %s integer=%lld", (wide)trace_id, key, (long long)value);
+    end(fact);
 }
 
 static struct sink_provider provider = {

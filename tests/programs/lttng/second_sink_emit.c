@@ -11,19 +11,22 @@
  *   records       one record of every kind and cause, and of what has no tracepoint
  *   facts         one of everything else
  *   cancel        cancels a thread that emits records; 1 if that ended it in the middle of one
- *   time N        ns for one record, N of them
- *   off N         ns for looking whether a record is wanted, N times
+ *
+ * second_sink_emit LIBRARY COUNT [kill | storm] emits COUNT records, prints how many, and ends or kills itself.
+ * `storm`: several threads go on emitting for a moment before, so that it dies in the middle of an event, or nearly.
+ * Exit status 3: the library cannot be opened or no session wants the events within 10 s.
  */
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
 
 #include <dlfcn.h>
-#include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const struct sink_provider *provider;
 
@@ -77,7 +80,6 @@ static int open_provider(const char *path)
         fprintf(stderr, "second_sink_emit: LTTng is too old\n");
         return 1;
     }
-    printf("opened %d\n", provider->reports_starts);
     return 0;
 }
 
@@ -231,38 +233,6 @@ static int cancel_thread(void)
     return 0;
 }
 
-static double now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-static void time_records(unsigned long count)
-{
-    struct varve_sink_origin origin = {.process = 1, .ring = 1, .pid = 1, .tid = 1};
-    struct varve_record record = {.addr = UINT64_C(0x7f0000001000), .size = 64};
-    double before = now_ns();
-    for (unsigned long i = 0; i < count; i++) {
-        unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
-        record.ticks = i;
-        record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
-        provider->record(&origin, i, &record);
-    }
-    printf("time %.2f\n", (now_ns() - before) / (double)count);
-}
-
-static void time_looking(unsigned long count)
-{
-    unsigned long wanted = 0;
-    double before = now_ns();
-    for (unsigned long i = 0; i < count; i++) {
-        unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
-        wanted += *(const volatile int *)provider->enabled[kind] > 0;
-    }
-    printf("off %.2f %lu\n", (now_ns() - before) / (double)count, wanted);
-}
-
 static int obey(char *line)
 {
     char *argument = strchr(line, ' ');
@@ -271,7 +241,11 @@ static int obey(char *line)
         *argument++ = '\0';
     }
     if (strcmp(line, "open") == 0 && argument != NULL) {
-        return open_provider(argument);
+        if (open_provider(argument) != 0) {
+            return 1;
+        }
+        printf("opened %d\n", provider->reports_starts);
+        return 0;
     }
     if (provider == NULL) {
         return 2;
@@ -290,18 +264,67 @@ static int obey(char *line)
         printf("reported\n");
     } else if (strcmp(line, "cancel") == 0) {
         return cancel_thread();
-    } else if (strcmp(line, "time") == 0 && argument != NULL) {
-        time_records(strtoul(argument, NULL, 10));
-    } else if (strcmp(line, "off") == 0 && argument != NULL) {
-        time_looking(strtoul(argument, NULL, 10));
     } else {
         return 2;
     }
     return 0;
 }
 
-int main(void)
+/* ---- with arguments ---- */
+
+static void emit_counted(uint32_t ring, int32_t tid, uint64_t number)
 {
+    const struct varve_sink_origin origin = {.process = 1, .ring = ring, .pid = (int32_t)getpid(), .tid = tid};
+    struct varve_record record = {.addr = 16 * number, .size = 16};
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_ALLOC, 0);
+    provider->record(&origin, number, &record);
+}
+
+static void *emit_for_ever(void *ring)
+{
+    for (uint64_t i = 1;; i++) {
+        emit_counted((uint32_t)(uintptr_t)ring, 0, i);
+    }
+    return NULL;
+}
+
+static bool is_wanted(void)
+{
+    const struct timespec time = {0, 1000000};
+    for (int i = 0; i < 10000 && __atomic_load_n(provider->enabled[VARVE_KIND_ALLOC], __ATOMIC_RELAXED) <= 0; i++) {
+        nanosleep(&time, NULL);
+    }
+    return __atomic_load_n(provider->enabled[VARVE_KIND_ALLOC], __ATOMIC_RELAXED) > 0;
+}
+
+static int emit_some(const char *library, const char *number, const char *how)
+{
+    const struct timespec moment = {0, 30000000};
+    unsigned long long count = strtoull(number, NULL, 10);
+    if (open_provider(library) != 0 || !is_wanted()) {
+        return 3;
+    }
+    for (unsigned long long i = 1; i <= count; i++) {
+        emit_counted(1, (int32_t)getpid(), i);
+    }
+    printf("%llu\n", count);
+    fflush(stdout);
+    for (uintptr_t ring = 2; strcmp(how, "storm") == 0 && ring < 8; ring++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, emit_for_ever, (void *)ring);
+    }
+    if (how[0] != '\0') {
+        nanosleep(&moment, NULL);
+        raise(SIGKILL);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 2) {
+        return emit_some(argv[1], argv[2], argc > 3 ? argv[3] : "");
+    }
     char line[4200];
     while (fgets(line, sizeof(line), stdin) != NULL) {
         int status = obey(line);

@@ -87,7 +87,7 @@ static int place_make(void **state)
     if (mkdtemp(place_root) == NULL) {
         return -1;
     }
-    shell("cp %s/programs/lttng_emit %s || true", VARVE_BUILD_DIR, place_root);
+    shell("cp %s/programs/second_sink_emit %s || true", VARVE_BUILD_DIR, place_root);
     shell("cp %s/libvarve_lttng.so %s || true", VARVE_BUILD_DIR, place_root);
     shell("mkdir %s/home && chmod -R a+rX %s", place_root, place_root);
     if (geteuid() == 0) {
@@ -221,7 +221,7 @@ static inline void emit(unsigned count, const char *how)
         if (freopen("/dev/null", "w", stdout) == NULL) {
             _exit(126);
         }
-        execl(place("lttng_emit"), "lttng_emit", place("libvarve_lttng.so"), number, how, (char *)NULL);
+        execl(place("second_sink_emit"), "second_sink_emit", place("libvarve_lttng.so"), number, how, (char *)NULL);
         _exit(127);
     }
     int status;

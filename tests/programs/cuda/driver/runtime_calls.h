@@ -6,17 +6,11 @@
 #ifndef VARVE_TESTS_PROGRAMS_CUDA_DRIVER_RUNTIME_CALLS_H
 #define VARVE_TESTS_PROGRAMS_CUDA_DRIVER_RUNTIME_CALLS_H
 
-#include <stddef.h>
+#include "trace/recorder/cuda/hooks.h"
 
-int cudaMalloc(void **out, size_t bytes);
-int cudaFree(void *memory);
-int cudaMallocHost(void **out, size_t bytes);
-int cudaFreeHost(void *memory);
-int cudaMallocAsync(void **out, size_t bytes, void *stream);
-int cudaFreeAsync(void *memory, void *stream);
-int cudaMallocManaged(void **out, size_t bytes, unsigned flags);
-int cudaDeviceSynchronize(void);
-int cudaDeviceReset(void);
+#define X(name, ...) cuda_type_##name name;
+CUDA_RUNTIME_LIST(X)
+#undef X
 
 /* How many were not answered as they should be. */
 static inline int runtime_calls(void)

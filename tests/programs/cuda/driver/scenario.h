@@ -16,17 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Functions that are not recorded. */
-#define CUDA_PLAIN_LIST(X)                                              \
-    X(cuInit, (unsigned flags))                                         \
-    X(cuDevicePrimaryCtxRetain, (void **context_out, int device))       \
-    X(cuDeviceSetMemPool, (int device, void *pool))                     \
-    X(cuCtxCreate_v2, (void **context_out, unsigned flags, int device)) \
-    X(cuCtxSetCurrent, (void *context))                                 \
-    X(cuStreamCreate, (void **stream_out, unsigned flags))              \
-    X(cuStreamBeginCapture_v2, (void *stream, int mode))                \
-    X(cuStreamEndCapture, (void *stream, void **graph_out))
-
 struct api {
 #define FIELD(exported, ...) cuda_type_##exported *exported;
     CUDA_HOOK_LIST(FIELD)

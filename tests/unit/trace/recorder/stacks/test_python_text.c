@@ -4,7 +4,7 @@
  * three line table formats against a table of lines from which they are written, offset by offset; and a thread state
  * with two frames, laid out as layout.c says, which is found good; after any one field is broken, or the whole of it is
  * noise, it is found bad, and no wrong pointer costs more than an answer. The real interpreters are asked in
- * test_python_stack.c.
+ * faults/test_python_stack.py.
  * Costs: 2 s
  */
 #include "trace/recorder/guest/memory.h"

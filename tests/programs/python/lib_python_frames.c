@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What python_frames.py cannot do by itself: an allocation's record from a thread that Python does not know, with the
+ * stack that such a thread inherits; how many loops of the interpreter are on the C stack; and whether the hash that
+ * python_stack_hash makes of what it remembers is that of the frames (the recorder would only be slower for another
+ * one), by the sources of trace/recorder/stacks/python once more, without the recorder. Preloaded with
+ * PYTHON_FRAMES_TIMER in the environment it maps and unmaps a page from a signal handler again and again.
+ */
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/stacks/python/memo.h"
+#include "trace/recorder/stacks/python/stack.h"
+#include "trace/trace.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define NATIVE_MAX 4096
+
+int count_loops(void);
+int memo_agrees(void);
+int allocate_elsewhere(size_t bytes);
+
+__thread uint32_t recorder_reentrant_depth;
+uint32_t varve_clock_is_tsc;
+
+void recorder_clock_leave(void)
+{
+}
+
+void recorder_reentrant_begin(struct recorder_signals *saved)
+{
+    (void)saved;
+    recorder_reentrant_depth++;
+}
+
+void recorder_reentrant_end(const struct recorder_signals *saved)
+{
+    (void)saved;
+    recorder_reentrant_depth--;
+}
+
+/* Of so many frames: 0 no, 1 yes, 2 there is no hash yet. */
+static int hash_agrees(const struct python_frame *frames, unsigned count, unsigned max)
+{
+    struct stack_hash hash = {0};
+    unsigned hashed = python_stack_hash(&hash, max);
+    struct stack_hash wanted = python_hash_frames(frames, count < max ? count : max);
+    return hashed == PYTHON_STACK_UNKNOWN
+               ? 2
+               : hashed == (count < max ? count : max) && hash.low == wanted.low && hash.high == wanted.high;
+}
+
+/* Of what a recording keeps, now and then also of fewer. */
+int memo_agrees(void)
+{
+    static _Atomic unsigned turn;
+    struct python_frame frames[PYTHON_MEMO_FRAMES_MAX];
+    unsigned count = python_stack_capture(frames, PYTHON_MEMO_FRAMES_MAX);
+    unsigned few = 1 + turn++ % 200;
+    int agrees = hash_agrees(frames, count, PYTHON_MEMO_FRAMES_MAX);
+    return few % 4 == 0 && hash_agrees(frames, count, few) == 0 ? 0 : agrees;
+}
+
+int count_loops(void)
+{
+    static void *pcs[NATIVE_MAX];
+    int depth = backtrace(pcs, NATIVE_MAX), loops = 0;
+    for (int i = 0; i < depth; i++) {
+        Dl_info info;
+        loops += dladdr((char *)pcs[i] - 1, &info) != 0 && info.dli_sname != NULL &&
+                 strcmp(info.dli_sname, "_PyEval_EvalFrameDefault") == 0;
+    }
+    return loops;
+}
+
+static void *allocate(void *bytes)
+{
+    uint32_t (*callsite_here)(void);
+    void (*emit)(const struct varve_record *);
+    struct varve_record record = {.addr = (uintptr_t)bytes << 20, .size = (uintptr_t)bytes};
+    *(void **)&callsite_here = dlsym(RTLD_DEFAULT, "varve_callsite_here");
+    *(void **)&emit = dlsym(RTLD_DEFAULT, "varve_emit_record");
+    record.callsite = callsite_here();
+    record.cause = VARVE_CAUSE_MALLOC;
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0);
+    emit(&record);
+    return NULL;
+}
+
+int allocate_elsewhere(size_t bytes)
+{
+    pthread_t thread;
+    return pthread_create(&thread, NULL, allocate, (void *)bytes) == 0 ? pthread_join(thread, NULL) : -1;
+}
+
+static void on_signal(int number)
+{
+    int before = errno;
+    (void)number;
+    munmap(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
+    errno = before;
+}
+
+__attribute__((constructor)) static void start_timer(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
+    struct itimerspec period = {.it_interval = {.tv_nsec = 200000}, .it_value = {.tv_nsec = 200000}};
+    timer_t timer;
+    if (getenv("PYTHON_FRAMES_TIMER") != NULL &&
+        (sigaction(SIGRTMIN, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+         timer_settime(timer, 0, &period, NULL) != 0)) {
+        abort();
+    }
+}
