@@ -2,6 +2,7 @@
 """A trace of the provider `varve` as plain Python values, by what babeltrace2 prints of it, and the lists of kinds and
 causes that it must agree with."""
 
+import ast
 import os
 import re
 
@@ -21,77 +22,16 @@ KINDS = {code: rest.split(",")[1].strip() for code, rest in listed("VARVE_EVENT_
 CAUSES = {code: rest.split('"')[1] for code, rest in listed("VARVE_CAUSE_LIST").items()}
 
 
-class Enumerator:
-    """A value of an enumeration; the label of one that has none is None."""
-
-    def __init__(self, label, value):
-        self.label, self.value = label, value
-
-    def __eq__(self, other):
-        return (self.label, self.value) == (other.label, other.value)
-
-    def __repr__(self):
-        return f"{self.label}={self.value}"
+TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")|\[\d+\] = |<unknown>|: \w+ = |(\w+) = ')
 
 
-class Text:
-    """The fields of an event as babeltrace2 prints them."""
-
-    TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(-?(?:0x[0-9A-Fa-f]+|\d+))|([A-Za-z_]\w*)|(<unknown>)'
-                       r'|([][{}(),=:]))')
-
-    def __init__(self, text):
-        self.tokens = [match.groups() for match in self.TOKEN.finditer(text)]
-        self.at = 0
-
-    def take(self, expected=None):
-        string, number, word, unknown, sign = self.tokens[self.at]
-        self.at += 1
-        if expected is not None and sign != expected:
-            raise ValueError(f"{expected} expected at {self.tokens[self.at - 1]}")
-        if string is not None:
-            return re.sub(r"\\(.)", r"\1", string)
-        return int(number, 0) if number else word or unknown or sign
-
-    def next_is(self, sign):
-        return self.tokens[self.at][4] == sign
-
-    def items(self, end, item):
-        found = []
-        while not self.next_is(end):
-            found.append(item())
-            if self.next_is(","):
-                self.take()
-        self.take(end)
-        return found
-
-    def field(self):
-        name = self.take()
-        self.take("=")
-        return name, self.value()
-
-    def element(self):
-        self.take("[")
-        self.take()
-        self.take("]")
-        self.take("=")
-        return self.value()
-
-    def value(self):
-        if self.next_is("{"):
-            self.take()
-            return self.items("}", self.field)
-        if self.next_is("["):
-            self.take()
-            return self.items("]", self.element)
-        if self.next_is("("):
-            self.take()
-            label = self.take()
-            self.take(":")
-            _, number = self.field()
-            self.take(")")
-            return Enumerator(None if label == "<unknown>" else label, number)
-        return self.take()
+def as_literal(match):
+    """What babeltrace2 prints, as Python writes it: structures are dicts, enumerations pairs of label and value."""
+    if match[1]:
+        return match[1]
+    if match[2]:
+        return f'"{match[2]}": '
+    return {"<": "None", ":": ", ", "[": ""}[match[0][0]]
 
 
 def read_trace(path):
@@ -104,7 +44,7 @@ def read_trace(path):
         match = re.search(r" varve:(\w+): \{ cpu_id = \d+ \}, (.*)$", line)
         if not match:
             raise AssertionError(f"not understood: {line}")
-        events.append((match.group(1), Text(match.group(2)).value()))
+        events.append((match.group(1), list(ast.literal_eval(TOKEN.sub(as_literal, match.group(2))).items())))
     return events
 
 
