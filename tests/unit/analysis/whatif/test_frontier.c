@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The smallest capacity that serves everything, beside a plain search that tries each capacity by a replay: for random
- * programs, policies and settings; and for a program made for it, to which more memory does harm.
+ * The smallest capacity that serves everything: for a program to which more memory does harm, with a request that failed
+ * when it was recorded, and with settings that can't be run. Beside replays on recordings: conformance/test_compare.py.
  * Runs threads: plays.
- * Costs: 3 s, full 6 s
+ * Costs: 1 s
  */
-#include "support/random.h"
 #include "support/replay.h"
 
 #include "analysis/whatif/frontier.h"
-#include "analysis/whatif/profile.h"
 #include "analysis/whatif/settings.h"
-
-#include <inttypes.h>
-
-static const char *const confs[] = {"", "garbage_collection_threshold:0.6", "max_split_size_mb:24",
-                                    "expandable_segments:True"};
 
 static void find(const struct scene *scene, const struct whatif_setting *settings, size_t count,
                  struct frontier_options options, struct frontier *frontiers)
@@ -61,67 +54,6 @@ TEST(test_more_memory_does_harm)
         assert_int_equal(frontier.free.figures.peak_reserved, 80 * MIB);
         assert_int_equal(frontier.at.figures.peak_reserved, 44 * MIB);
         assert_int_equal(frontier.at.result.ooms, 0);
-    }
-    scene_close(scene);
-}
-
-/* By one replay for each capacity: the lowest that passes, and the highest above it that fails. Some 20 MiB above the
- * peak may be needed: of an expandable segment the size for its kind of request counts against the limit, not what is
- * mapped. */
-static void search_plainly(const struct scene *scene, const struct whatif_setting *setting, uint64_t peak,
-                           uint64_t *lowest_out, uint64_t *fails_above_out)
-{
-    *lowest_out = 0;
-    *fails_above_out = 0;
-    for (uint64_t limit = FRONTIER_STEP; limit < peak + 40 * MIB; limit += FRONTIER_STEP) {
-        bool is_enough = passes(scene, setting, limit, false);
-        if (is_enough && *lowest_out == 0) {
-            *lowest_out = limit;
-        } else if (!is_enough && *lowest_out != 0) {
-            *fails_above_out = limit;
-        }
-    }
-}
-
-static void check_one(const struct scene *scene, const struct whatif_setting *setting, const struct frontier *frontier,
-                      const struct frontier *exhaustive)
-{
-    assert_int_equal(frontier->error, VARVE_OK);
-    uint64_t lowest, fails_above;
-    search_plainly(scene, setting, (uint64_t)frontier->free.figures.peak_reserved, &lowest, &fails_above);
-    if (exhaustive->bytes != lowest) {
-        fail_msg("%s %s: %" PRIu64 ", not %" PRIu64, setting->policy, setting->conf, exhaustive->bytes, lowest);
-    }
-    assert_int_equal(exhaustive->fails_above, fails_above);
-    assert_int_equal(exhaustive->safe, fails_above != 0 ? fails_above + FRONTIER_STEP : lowest);
-    /* what was not tried is not known, but what is said holds */
-    assert_true(frontier->bytes >= lowest);
-    assert_true(passes(scene, setting, frontier->bytes, false));
-    assert_false(passes(scene, setting, frontier->bytes - FRONTIER_STEP, false));
-    assert_true(passes(scene, setting, frontier->safe, false));
-    assert_true(frontier->fails_above == 0 || !passes(scene, setting, frontier->fails_above, false));
-    assert_true(frontier->fails_above <= fails_above);
-    assert_true(frontier->probes <= exhaustive->probes);
-}
-
-TEST(test_beside_a_plain_search)
-{
-    uint64_t seed = test_first_seed(1);
-    const struct scene_life life = {.conf = "", .steps = (unsigned)test_rounds(24, 80), .blocks = 24, .streams = 1};
-    struct scene *scene = scene_random(&life, &seed);
-    size_t number = 0;
-    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++, number++) {
-        if (whatif_needs_profile(*policy)) {
-            continue; /* a replay alone has no plan */
-        }
-        for (size_t i = test_is_full() ? 0 : number % 2; i < sizeof(confs) / sizeof(confs[0]);
-             i += test_is_full() ? 1 : 2) {
-            struct whatif_setting setting = {.policy = *policy, .conf = confs[i]};
-            struct frontier frontier, exhaustive;
-            find(scene, &setting, 1, (struct frontier_options){.threads = 2}, &frontier);
-            find(scene, &setting, 1, (struct frontier_options){.is_exhaustive = true}, &exhaustive);
-            check_one(scene, &setting, &frontier, &exhaustive);
-        }
     }
     scene_close(scene);
 }
