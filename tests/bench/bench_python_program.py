@@ -130,10 +130,6 @@ def peers(folder, python):
 
 # ---- figures ----
 
-def of(runs, key):
-    return [run[key] for run in runs]
-
-
 def added(runs, plain):
     """What is added inside the program; a run that is no slower than by itself adds next to nothing."""
     return [max(run["s"] - own["s"], 0.001) for run, own in zip(runs, plain)]
@@ -142,12 +138,12 @@ def added(runs, plain):
 def compare(name, ours, theirs, plain):
     is_native = name == "memray --native"
     median = bench.statistics.median
-    bench.compare(BENCH, "whole time", of(ours, "whole"), of(theirs, "whole"), "s", name,
+    bench.compare(BENCH, "whole time", bench.column(ours, "whole"), bench.column(theirs, "whole"), "s", name,
                   WHOLE_RATIO if is_native else None,
-                  own=round(median(of(plain, "whole")), 3), bytes=int(median(of(ours, "bytes"))),
-                  peer_bytes=int(median(of(theirs, "bytes"))))
+                  own=round(median(bench.column(plain, "whole")), 3), bytes=int(median(bench.column(ours, "bytes"))),
+                  peer_bytes=int(median(bench.column(theirs, "bytes"))))
     bench.compare(BENCH, "added inside the program", added(ours, plain), added(theirs, plain), "s", name,
-                  ADDED_RATIO if is_native else None, own=round(median(of(plain, "s")), 3))
+                  ADDED_RATIO if is_native else None, own=round(median(bench.column(plain, "s")), 3))
 
 
 def measure_totals(folder, command):
