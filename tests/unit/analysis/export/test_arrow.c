@@ -163,11 +163,11 @@ static char *rows_by_sqlite(const char *sql, const char *formats)
     assert_int_equal(sqlite3_prepare_v2(sqlite, sql, -1, &statement, NULL), SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < (int)strlen(formats); i++) {
-            const void *bytes = strchr("uz", formats[i]) != NULL ? sqlite3_column_blob(statement, i) : NULL;
+            const void *value = strchr("uz", formats[i]) != NULL ? sqlite3_column_blob(statement, i) : NULL;
             if (sqlite3_column_type(statement, i) == SQLITE_NULL) {
                 fputs(" NULL", out);
             } else {
-                put(out, formats[i], sqlite3_column_int64(statement, i), sqlite3_column_double(statement, i), bytes,
+                put(out, formats[i], sqlite3_column_int64(statement, i), sqlite3_column_double(statement, i), value,
                     sqlite3_column_bytes(statement, i));
             }
         }
