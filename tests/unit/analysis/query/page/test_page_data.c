@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/query.h"
 #include "support/random.h"
 
 #include "analysis/base/memory.h"
@@ -33,12 +34,6 @@
 /* ---- what was live ---- */
 
 static uint64_t random_state;
-
-static void below(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    (void)count;
-    sqlite3_result_int64(context, (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0])));
-}
 
 /* ?1: how many events. A third is never freed; of the others either free may be missing. Not every event has a
  * sample. */
@@ -64,17 +59,14 @@ static const char random_sql[] =
 
 static void make_database(int64_t events)
 {
-    char sql[100], *error = NULL;
+    char sql[100];
     remove(RANDOM);
     trace_database_make(RANDOM, (const char *const[]){NULL});
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(RANDOM, &db), SQLITE_OK);
-    sqlite3_create_function(db, "below", 1, SQLITE_UTF8, NULL, below, NULL, NULL);
-    snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; CREATE TEMP TABLE x AS SELECT %" PRId64 " AS v", events);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    if (sqlite3_exec(db, random_sql, NULL, NULL, &error) != SQLITE_OK) {
-        fail_msg("%s", error);
-    }
+    sqlite3 *db = query_open_random(RANDOM, &random_state);
+
+    snprintf(sql, sizeof(sql), "CREATE TEMP TABLE x AS SELECT %" PRId64 " AS v", events);
+    query_run(db, sql);
+    query_run(db, random_sql);
     sqlite3_close(db);
 }
 
@@ -380,35 +372,21 @@ TEST(test_long_names_are_cut)
     free(text);
 }
 
-TEST(test_names_have_one_number)
+TEST(test_names_and_deltas)
 {
-    char *out;
-    size_t bytes;
-    struct page_writer writer;
-    FILE *stream = memory_stream(&out, &bytes);
-    page_writer_init(&writer, stream);
-    page_open(&writer, '[');
-    page_name(&writer, "one");
-    page_name(&writer, "two");
-    page_name(&writer, "one");
-    page_name(&writer, NULL);
-    page_name(&writer, "");
-    page_close(&writer, ']');
-    page_names(&writer);
-    page_writer_free(&writer);
-    memory_stream_end(stream, &out);
-    assert_string_equal(out, "[0,1,0,-1,2],[\"one\",\"two\",\"\"]");
-    free(out);
-}
-
-TEST(test_deltas)
-{
+    static const char *const names[] = {"one", "two", "one", NULL, ""};
     static const int64_t numbers[] = {5, 7, 3, INT64_MAX, INT64_MIN};
     char *out;
     size_t bytes;
     struct page_writer writer;
     FILE *stream = memory_stream(&out, &bytes);
     page_writer_init(&writer, stream);
+    page_open(&writer, '[');
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        page_name(&writer, names[i]);
+    }
+    page_close(&writer, ']');
+    page_names(&writer); /* equal ones have one number */
     page_open(&writer, '{');
     page_member_deltas(&writer, "a", numbers, 3);
     page_member_deltas(&writer, "none", numbers, 0);
@@ -416,7 +394,8 @@ TEST(test_deltas)
     page_close(&writer, '}');
     page_writer_free(&writer);
     memory_stream_end(stream, &out);
-    assert_string_equal(out, "{\"a\":[5,2,-4],\"none\":[],\"wide\":[9223372036854775807,1]}");
+    assert_string_equal(out, "[0,1,0,-1,2],[\"one\",\"two\",\"\"],"
+                             "{\"a\":[5,2,-4],\"none\":[],\"wide\":[9223372036854775807,1]}");
     free(out);
 }
 
