@@ -92,8 +92,9 @@ class Image:
 class Database:
     def __init__(self, path, normalize):
         self.connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        starts = dict(self.rows("SELECT t.process_id, e.arg FROM event e JOIN thread t ON t.id = e.thread_id"
-                                " WHERE e.kind = ?", KIND_START))
+        self.connection.execute("CREATE TEMP VIEW own AS SELECT t.process_id, e.* FROM event e"
+                                " JOIN thread t ON t.id = e.thread_id")
+        starts = dict(self.rows(f"SELECT process_id, arg FROM own WHERE kind = {KIND_START}"))
         figures = {row[0]: Figures(*row[1:]) for row in self.rows(
             "SELECT process_id, allocations, frees, bytes, live_allocations, live_bytes FROM total_process"
             " WHERE domain = 'heap'")}
@@ -117,24 +118,21 @@ class Database:
 
     def events(self, image):
         if image.id not in self.events_of:
-            self.events_of[image.id] = self.read_events(image)
+            self.events_of[image.id] = self.rows(
+                "SELECT seq, kind, addr, size, arg, cause, flags, thread_id FROM own WHERE process_id = ? AND kind IN"
+                f" ({KIND_ALLOC}, {KIND_FREE}, {KIND_REALLOC}) ORDER BY seq", image.id)
         return self.events_of[image.id]
 
-    def read_events(self, image):
-        return self.rows("SELECT e.seq, e.kind, e.addr, e.size, e.arg, e.cause, e.flags, e.thread_id FROM event e"
-                         " JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ? AND e.kind IN (?, ?, ?)"
-                         " ORDER BY e.seq", image.id, KIND_ALLOC, KIND_FREE, KIND_REALLOC)
+    def counted(self, image, where):
+        return collections.Counter(dict(self.rows(
+            f"SELECT size, count(*) FROM own WHERE process_id = ? AND {where} GROUP BY 1", image.id)))
 
     def sizes(self, image):
-        return collections.Counter(dict(self.rows(
-            "SELECT e.size, count(*) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?"
-            " AND e.kind IN (?, ?) AND e.addr <> 0 AND coalesce(e.flags, 0) & ? = 0 GROUP BY 1",
-            image.id, KIND_ALLOC, KIND_REALLOC, FLAG_FAILED)))
+        return self.counted(image, f"kind IN ({KIND_ALLOC}, {KIND_REALLOC}) AND addr <> 0"
+                                   f" AND coalesce(flags, 0) & {FLAG_FAILED} = 0")
 
     def failed_reallocs(self, image):
-        return collections.Counter(dict(self.rows(
-            "SELECT e.size, count(*) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?"
-            " AND e.kind = ? AND e.flags & ? <> 0 GROUP BY 1", image.id, KIND_REALLOC, FLAG_FAILED)))
+        return self.counted(image, f"kind = {KIND_REALLOC} AND flags & {FLAG_FAILED} <> 0")
 
     def live_blocks(self, image, size):
         return self.rows("SELECT count(*) FROM leak WHERE process_id = ? AND domain = 'heap' AND size = ?",
@@ -142,22 +140,19 @@ class Database:
 
     def mapped(self, image):
         """(address, bytes) of each mmap by the program itself that has no file behind it."""
-        return self.rows("SELECT e.addr, e.size FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?"
-                         " AND e.kind = ? AND e.addr <> 0 AND (e.arg >> 32) & ? <> 0",
-                         image.id, KIND_MMAP, mmap.MAP_ANONYMOUS)
+        return self.rows(f"SELECT addr, size FROM own WHERE process_id = ? AND kind = {KIND_MMAP} AND addr <> 0"
+                         f" AND (arg >> 32) & {mmap.MAP_ANONYMOUS} <> 0", image.id)
 
     def allocated_by(self, size, functions, file):
         """How many blocks of a size were allocated while one of these Python functions of a file ran."""
         marks = ", ".join("?" * len(functions))
-        return self.rows("SELECT count(*) FROM event e WHERE e.kind = ? AND e.size = ? AND EXISTS (SELECT 1 FROM"
-                         " frame f"
-                         " WHERE f.callsite_id = e.callsite_id AND f.is_python AND f.file = ? AND f.depth = (SELECT"
-                         " min(g.depth) FROM frame g WHERE g.callsite_id = e.callsite_id AND g.is_python)"
-                         f" AND f.function IN ({marks}))", KIND_ALLOC, size, file, *functions)[0][0]
+        return self.rows(f"SELECT count(*) FROM event e WHERE e.kind = {KIND_ALLOC} AND e.size = ? AND EXISTS (SELECT 1"
+                         " FROM frame f WHERE f.callsite_id = e.callsite_id AND f.is_python AND f.file = ? AND f.depth"
+                         " = (SELECT min(g.depth) FROM frame g WHERE g.callsite_id = e.callsite_id AND g.is_python)"
+                         f" AND f.function IN ({marks}))", size, file, *functions)[0][0]
 
     def first_seq(self, image):
-        return self.rows("SELECT min(e.seq) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?",
-                         image.id)[0][0]
+        return self.rows("SELECT min(seq) FROM own WHERE process_id = ?", image.id)[0][0]
 
 
 class Replay:

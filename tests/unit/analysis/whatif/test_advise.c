@@ -127,25 +127,6 @@ TEST(test_max_split)
     }
 }
 
-TEST(test_other_options)
-{
-    struct history *history = history_new();
-    assert_int_equal(candidate_range(history, CANDIDATE_GC, false).count, 0); /* a share of a limit */
-    assert_true(candidate_range(history, CANDIDATE_GC, true).count > 0);
-    for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        struct candidate_range range = candidate_range(history, (enum candidate_option)option, true);
-        for (size_t i = 0; i < range.count; i++) {
-            struct candidate candidate = {.rest = ""};
-            candidate.values[option] = range.values[i];
-            char text[CANDIDATE_TEXT_BYTES];
-            candidate_text(&candidate, text);
-            struct varve_alloc_config config;
-            assert_int_equal(varve_alloc_config_parse(text, &config, NULL), VARVE_OK);
-        }
-    }
-    history_free(history);
-}
-
 /* ---- advice ---- */
 
 static void advise(const struct scene *scene, const struct advise_options *options, struct advice *out)
