@@ -4,7 +4,7 @@
 """The heap figures of `varve record` beside valgrind memcheck's, process by process, on real programs.
 
 Allocations, frees, bytes allocated, and blocks and bytes in use at exit must be equal, or each difference must be
-explained to the byte by a mechanism of heap_vs_valgrind_rules.py that the table names. There are no tolerances; instead
+explained to the byte by a mechanism of heap_vs_valgrind_match.py that the table names. There are no tolerances; instead
 both runs get the same folder, files, file descriptors and an environment with the same names and lengths in the same
 order, which is checked, and valgrind does not free the C library's own memory at exit. The quick tier has all functions
 that allocate, threads, forks, and a control that must come out as different."""
@@ -21,7 +21,6 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [FOLDER, os.path.dirname(FOLDER)]
 import heap_vs_valgrind_match as matching  # noqa: E402
 import heap_vs_valgrind_programs as programs  # noqa: E402
-import heap_vs_valgrind_rules as rules  # noqa: E402
 import recording  # noqa: E402
 from recording import VARVE  # noqa: E402
 
@@ -209,7 +208,7 @@ class Comparison:
         elif pair.difference() == matching.ZERO:
             row.verdict, row.explanation = "equal", pair.note
         elif is_traced:
-            evidence = rules.Evidence(pair, database, lambda: self.record_again(number))
+            evidence = matching.Evidence(pair, database, lambda: self.record_again(number))
             texts = evidence.explain(self.program.rules.get(pair.command.split(" ")[0], ()))
             if evidence.is_complete():
                 row.verdict, row.explanation = "explained", "; ".join(texts)
