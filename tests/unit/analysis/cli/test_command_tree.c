@@ -170,6 +170,14 @@ TEST(test_names)
     free(text);
 }
 
+/* Inverted, a stack begins at the user's line, whatever that calls. */
+TEST(test_user_line)
+{
+    make("outer.db", small_sql, "UPDATE callsite SET user_symbol_id = 2 WHERE id = 3");
+    EXPECT(0, "tree --inverted --min-share=0 outer.db", "500 B   50.0 %           2  load  load.c:7",
+           "100 B   10.0 %           1  main  main.c:14\n", "begin  (a)");
+}
+
 /* Stacks without a name are a line for each module. */
 TEST(test_unnamed)
 {
