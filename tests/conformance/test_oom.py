@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 4 s, full 8 s
+# Costs: 7 s, full 20 s
 """varve oom on a recording of PyTorch's allocator in which requests failed: each is explained by figures that add up,
 and the snapshot, a database imported from it and one written by a replay get the same explanation. That what is said
 to serve a request serves it in a replay, and the smallest limit: tests/unit/analysis/whatif/test_explain.c."""

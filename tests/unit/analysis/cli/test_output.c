@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How answers are written: figures for people, tables, JSON of any bytes, files; the steps of the timeline against SQL
- * over its rows. Columns and colour of a terminal that is made for it, and of what is none; styles pass, escape sequences
- * of the text do not.
+ * How answers are written: figures for people, tables, JSON of any bytes, files. Columns and colour of a terminal that
+ * is made for it, and of what is none; styles pass, escape sequences of the text do not.
  * Costs: 3 s
  */
 #include <cmocka.h>
@@ -16,14 +15,10 @@
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
 #include "analysis/output/terminal.h"
-#include "analysis/query/db.h"
-#include "analysis/query/selection.h"
-#include "analysis/query/timeline.h"
 #include "trace/trace.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -137,68 +132,6 @@ TEST(test_table)
                               "> löng name  12345\n"
                               "> b              2  y \n");
     free(text);
-}
-
-/* What a query says of the rows from `from` on and before `to`. */
-static int64_t ask(struct database *database, const char *select, int64_t from, int64_t to)
-{
-    char sql[300];
-    snprintf(sql, sizeof(sql), "WITH r AS (SELECT * FROM sample WHERE ts_ns >= %" PRId64 " AND ts_ns < %" PRId64 ") %s",
-             from, to, select);
-    return database_integer(database, sql, -1);
-}
-
-static void make_samples(uint64_t *seed, int samples)
-{
-    int64_t when = 0, before = 0;
-    remove("timeline.db");
-    trace_database_make("timeline.db", (const char *const[]){"nothing.sql", NULL});
-    sql_run("timeline.db",
-            "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes, live_allocations, "
-            "live_bytes, peak_bytes, peak_allocations, temporary, failed) "
-            "VALUES (0, 1, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0)");
-    for (int i = 0; i < samples; i++) {
-        int64_t allocated = (int64_t)random_below(seed, 1000);
-        int64_t highest = (allocated > before ? allocated : before) + (int64_t)random_below(seed, 300);
-        when += (int64_t)random_below(seed, random_below(seed, 4) == 0 ? 100000 : 50);
-        before = allocated;
-        char sql[300];
-        snprintf(sql, sizeof(sql),
-                 "INSERT INTO sample VALUES (0, 1, 0, %d, %" PRId64 ", %" PRId64 ", %" PRId64 ", NULL, NULL, NULL, 0);"
-                 "INSERT INTO event(seq, ts_ns, pid, tid, kind) VALUES (%d, %" PRId64 ", 1, 1, 32)",
-                 i + 1, when, allocated, highest, i + 1, when);
-        sql_run("timeline.db", sql);
-    }
-}
-
-TEST(test_timeline_steps)
-{
-    static const char last[] = "SELECT coalesce((SELECT allocated FROM r ORDER BY seq DESC LIMIT 1), 0)";
-    for (uint64_t seed = test_first_seed(1), round = 0; round < 6; round++) {
-        struct selection selection = {.domain = "heap"};
-        struct varve_message message = {""};
-        int samples = 1 + (int)random_below(&seed, 60);
-        int64_t steps = 2 + (int64_t)random_below(&seed, 50);
-        make_samples(&seed, samples);
-        struct database *database;
-        assert_int_equal(database_open("timeline.db", DATABASE_DERIVED, &database, &message), 0);
-        struct timeline timeline;
-        timeline_load(&timeline, database, &selection, steps);
-        assert_int_equal(database_error(database, NULL), 0);
-        assert_int_equal(timeline.samples, samples);
-        assert_int_equal(timeline.points[0].begin_ns, 0);
-        assert_int_equal(ask(database, "SELECT count(*) FROM r", timeline.points[steps - 1].end_ns, INT64_MAX), 0);
-        for (int64_t i = 0; i < steps; i++) {
-            const struct timeline_point *point = &timeline.points[i];
-            int64_t at_begin = ask(database, last, 0, point->begin_ns); /* what was there when the step began */
-            int64_t highest = ask(database, "SELECT max(allocated_max) FROM r", point->begin_ns, point->end_ns);
-            assert_int_equal(point->allocated, ask(database, last, 0, point->end_ns));
-            assert_int_equal(point->allocated_max, highest > at_begin ? highest : at_begin);
-        }
-        timeline_free(&timeline);
-        database_close(database);
-    }
-    assert_int_equal(remove("timeline.db"), 0);
 }
 
 static int write_bytes(const void *count, FILE *out, struct varve_message *message)
