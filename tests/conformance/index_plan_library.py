@@ -3,7 +3,7 @@
 
 import ctypes
 
-from elements_library import Array, DIMS_MAX as DIMS, DTYPES as TYPES, Geometry, Message, Scalar  # noqa: F401
+from elements_library import Array, DTYPES as TYPES, Geometry, Message, Scalar  # noqa: F401
 from elements_library import library as shared_library, np
 
 NONE = -2**63

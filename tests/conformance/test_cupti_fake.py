@@ -9,7 +9,6 @@ import json
 import os
 import sqlite3
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import recording  # noqa: E402

@@ -10,7 +10,6 @@ import os
 import re
 import sqlite3
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import recording  # noqa: E402
