@@ -54,11 +54,6 @@ static inline double *bench_sort(double *values, size_t count)
     return values;
 }
 
-static inline double bench_median(double *values, size_t count)
-{
-    return bench_sort(values, count)[count / 2];
-}
-
 /* Without arguments there is nothing to measure: `./dev bench` starts every program once. */
 static inline bool bench_is_started_alone(int argc, const char *script)
 {

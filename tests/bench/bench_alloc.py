@@ -9,7 +9,7 @@ library's malloc and free of equal sizes, and what PyTorch's own allocator takes
 (without and with its history).
 """
 
-import os
+import statistics
 
 import common as bench
 
@@ -32,25 +32,20 @@ def plain(*arguments, batches=BATCHES):
 
 
 def recorded(folder, kind):
-    """A program's figures, and that nothing of it was lost; a pair is three records at least."""
-    database = os.path.join(folder, "alloc.db")
-    # The program brings its own recorder: without the preload library there is one, not two.
-    figures = bench.run_json([*bench.record_command(database, "--stacks", "none"), "env", "-u", "LD_PRELOAD",
-                              bench.program("bench_alloc", "bench"), kind, "ring", str(50 * BURSTS)])
-    figures.update(bench.conservation(database, 3 * figures["pairs"]))
-    os.remove(database)
-    return figures
+    """A pair is three records at least. The program brings its own recorder: without the preload library there is one,
+    not two."""
+    command = ["env", "-u", "LD_PRELOAD", bench.program("bench_alloc", "bench"), kind, "ring", str(50 * BURSTS)]
+    return bench.recorded(folder, command, ("--stacks", "none"), lambda figures: 3 * figures["pairs"])
 
 
 def median(runs, key):
-    values = sorted(run[key] for run in runs)
-    return values[len(values) // 2]
+    return statistics.median_high(bench.column(runs, key))
 
 
 def figures_of(name, text, runs, target, peers):
     ns = median(runs, "ns")
     tail = median(runs, "ns_p99")
-    bench.figure("alloc", f"{name}, {text}", ns, "ns", target, ns_least=min(run["ns_min"] for run in runs),
+    bench.figure("alloc", f"{name}, {text}", ns, "ns", target, ns_least=min(bench.column(runs, "ns_min")),
                  budget_ratio=round(ns / target, 3), **peers)
     bench.figure("alloc", f"{name}, {text}: 99 % of the batches over the median", tail / ns, "ratio", TAIL_RATIO,
                  ns_p99=tail)
@@ -80,7 +75,7 @@ def measure_growth():
         ns = median(runs, "ns")
         first = first or ns
         bench.figure("alloc", f"pair, 128 sizes, {count} live and {count} free blocks", ns, "ns",
-                     round(first * digits, 3), ns_least=min(run["ns_min"] for run in runs), growth=round(ns / first, 3))
+                     round(first * digits, 3), ns_least=min(bench.column(runs, "ns_min")), growth=round(ns / first, 3))
         step = 100 if count < 100_000 else 10
         count, digits = count * step, digits + (2 if step == 100 else 1)
 

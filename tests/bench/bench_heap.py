@@ -43,16 +43,8 @@ def loop(arguments):
     return [bench.program("heap_loop"), *(str(argument) for argument in arguments)]
 
 
-def own(arguments, **options):
+def alone(arguments, **options):
     return bench.run_json(loop(arguments), **options)
-
-
-def recorded(folder, arguments, options):
-    database = os.path.join(folder, "heap.db")
-    figures = bench.run_json([*bench.record_command(database, *options), *loop(arguments)])
-    figures.update(bench.conservation(database, 2 * figures["pairs"]))
-    os.remove(database)
-    return figures
 
 
 def heaptrack(folder, arguments):
@@ -68,15 +60,6 @@ def heaptrack(folder, arguments):
     raise bench.Broken(f"no figures of the program under heaptrack: {out[-500:]!r}")
 
 
-def wall(runs):
-    return [run["ns_per_pair"] for run in runs]
-
-
-def cpu(runs):
-    """CPU time of the program's thread, which does not hold what it waited for a CPU."""
-    return [run["cpu_ns"] for run in runs]
-
-
 def median_ratio(over, under):
     return round(statistics.median(a / b for a, b in zip(over, under)), 3)
 
@@ -84,21 +67,23 @@ def median_ratio(over, under):
 def measure_case(folder, name, arguments, options, target, rounds, has_heaptrack):
     plain, ours, peers = [], [], []
     for _ in range(min(rounds, ROUNDS)):
-        plain.append(own(arguments))
-        ours.append(recorded(folder, arguments, options))
+        plain.append(alone(arguments))
+        ours.append(bench.recorded(folder, loop(arguments), options, lambda figures: 2 * figures["pairs"]))
         if has_heaptrack:
             peers.append(heaptrack(folder, arguments))
-    own_ns = round(statistics.median(wall(plain)), 3)
-    bench.figure("heap", f"pair, {name}, beside its own time", median_ratio(wall(ours), wall(plain)), "times",
-                 TARGET_OWN if name in ("window", "bursts") else None, own_ns=own_ns,
-                 recorded_ns=round(statistics.median(wall(ours)), 3), cpu_times=median_ratio(cpu(ours), cpu(plain)),
+    own_ns, our_ns, peer_ns = (bench.column(runs, "ns_per_pair") for runs in (plain, ours, peers))
+    # CPU time of the program's thread, which does not hold what it waited for a CPU
+    own_cpu, our_cpu, peer_cpu = (bench.column(runs, "cpu_ns") for runs in (plain, ours, peers))
+    own = round(statistics.median(own_ns), 3)
+    bench.figure("heap", f"pair, {name}, beside its own time", median_ratio(our_ns, own_ns), "times",
+                 TARGET_OWN if name in ("window", "bursts") else None, own_ns=own,
+                 recorded_ns=round(statistics.median(our_ns), 3), cpu_times=median_ratio(our_cpu, own_cpu),
                  **bench.overflow_figures(ours))
     if peers:
-        bench.compare("heap", f"pair, {name}", wall(ours), wall(peers), "ns",
-                      "heaptrack --raw" if arguments[0] == "varied" else "heaptrack", target, own_ns=own_ns,
-                      cpu_ratio=median_ratio(cpu(peers), cpu(ours)), added_ratio=median_ratio(
-                          [peer - alone for peer, alone in zip(wall(peers), wall(plain))],
-                          [mine - alone for mine, alone in zip(wall(ours), wall(plain))]))
+        bench.compare("heap", f"pair, {name}", our_ns, peer_ns, "ns",
+                      "heaptrack --raw" if arguments[0] == "varied" else "heaptrack", target, own_ns=own,
+                      cpu_ratio=median_ratio(peer_cpu, our_cpu), added_ratio=median_ratio(
+                          *([one - less for one, less in zip(ns, own_ns)] for ns in (peer_ns, our_ns))))
 
 
 def measure_off(kind):
@@ -107,9 +92,9 @@ def measure_off(kind):
     environment.pop("VARVE_SESSION", None)
     added, plain = [], []
     for _ in range(OFF_ROUNDS):
-        before = own((kind, OFF_PAIRS))["ns_per_pair"]
-        off = own((kind, OFF_PAIRS), env=environment)["ns_per_pair"]
-        after = own((kind, OFF_PAIRS))["ns_per_pair"]
+        before = alone((kind, OFF_PAIRS))["ns_per_pair"]
+        off = alone((kind, OFF_PAIRS), env=environment)["ns_per_pair"]
+        after = alone((kind, OFF_PAIRS))["ns_per_pair"]
         added.append((off - (before + after) / 2) / 2)
         plain += [before, after]
     bench.figure("heap", f"loaded but off, {kind}: added to a call", statistics.median(added), "ns", TARGET_OFF_NS,

@@ -155,7 +155,7 @@ def main():
     arguments = parser.parse_args()
     python = os.path.join(VENV, "bin/python")
     if not os.path.exists(python):
-        print(json.dumps({"bench": "leaders", "skipped": f"no environment in {VENV}: bench_python_program.sh makes"
+        print(json.dumps({"bench": "leaders", "skipped": f"no environment in {VENV}: bench_python_program.py makes"
                                                          " it"}))
         return
     rows = (row for name, program in PROGRAMS.items() for row in rows_of(name, program, python, arguments.top))

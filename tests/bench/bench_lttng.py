@@ -56,18 +56,8 @@ def measure_records(lttng, folder):
 def wrapped(lttng, arguments):
     """The loop under LTTng's own wrapper of malloc and free, in a session of its own."""
     environment = dict(lttng.environment, LD_PRELOAD=WRAPPER, LTTNG_UST_REGISTER_TIMEOUT="-1")
-    session = f"varve_bench_wrapper_{os.getpid()}"
-    output = os.path.join(lttng.home, session)
-    lttng.must("create", session, f"--output={output}")
-    try:
-        lttng.must("enable-channel", "--userspace", f"--session={session}", "--subbuf-size=4M", "--num-subbuf=16",
-                   "--discard", "large")
-        lttng.must("enable-event", "--userspace", f"--session={session}", "--channel=large", "lttng_ust_libc:*")
-        lttng.must("start", session)
+    with lttng.session("lttng_ust_libc:*"):
         return bench.run_json(arguments, env=environment)["ns_per_pair"]
-    finally:
-        lttng.lttng("destroy", session)
-        shutil.rmtree(output, ignore_errors=True)
 
 
 def measure_pairs(lttng, folder):

@@ -7,6 +7,7 @@ same without pauses, where no collector keeps up and the ring overflows (`spille
 the two programs alternate. LTTng gets a session of its own with the largest usual channel (16 sub-buffers of 4 MiB
 per CPU); a session daemon that runs already is used and left alone, otherwise one is started and ended. """
 
+import contextlib
 import os
 import re
 import shutil
@@ -57,25 +58,29 @@ class Lttng:
     def answers(self):
         return self.lttng("list").returncode == 0
 
+    @contextlib.contextmanager
+    def session(self, event):
+        """A session of its own that wants these events, which runs: its name. It goes with its trace."""
+        self.count += 1
+        name = f"varve_bench_{os.getpid()}_{self.count}"
+        output = os.path.join(self.home, name)
+        self.must("create", name, f"--output={output}")
+        try:
+            self.must("enable-channel", "--userspace", f"--session={name}", "--subbuf-size=4M", "--num-subbuf=16",
+                      "--discard", "large")
+            self.must("enable-event", "--userspace", f"--session={name}", "--channel=large", event)
+            self.must("start", name)
+            yield name
+        finally:
+            self.lttng("destroy", name)
+            shutil.rmtree(output, ignore_errors=True)
+
     def run(self, arguments):
         """The program's figures, and how many events LTTng says that it discarded."""
-        self.count += 1
-        session = f"varve_bench_{os.getpid()}_{self.count}"
-        output = os.path.join(self.home, session)
-        self.must("create", session, f"--output={output}")
-        try:
-            self.must("enable-channel", "--userspace", f"--session={session}", "--subbuf-size=4M", "--num-subbuf=16",
-                      "--discard", "large")
-            self.must("enable-event", "--userspace", f"--session={session}", "--channel=large", "varve_bench:record")
-            self.must("start", session)
+        with self.session("varve_bench:record") as name:
             figures = bench.run_json(arguments, env=dict(self.environment, LTTNG_UST_REGISTER_TIMEOUT="-1"))
-            stopped = self.must("stop", session)
-            found = re.search(r"(\d+) events? (?:were )?(?:discarded|lost)", stopped)
-            figures["discarded"] = int(found.group(1)) if found else 0
-        finally:
-            self.lttng("destroy", session)
-            shutil.rmtree(output, ignore_errors=True)
-        return figures
+            found = re.search(r"(\d+) events? (?:were )?(?:discarded|lost)", self.must("stop", name))
+        return {**figures, "discarded": int(found.group(1)) if found else 0}
 
     def close(self):
         if self.daemon:
@@ -99,17 +104,6 @@ def start_lttng(folder):
     return Lttng(folder)
 
 
-def recorded(folder, *arguments, overflow="spill"):
-    database = os.path.join(folder, "ring.db")
-    emitter = bench.program("bench_ring_emit", "bench")
-    # The program brings its own recorder: without the preload library there is one, not two.
-    figures = bench.run_json([*bench.record_command(database, "--stacks", "none", "--overflow", overflow), "env", "-u",
-                              "LD_PRELOAD", emitter, *arguments])
-    figures.update(bench.conservation(database, figures["records"]))
-    os.remove(database)
-    return figures
-
-
 def loads():
     """Name, arguments of the program, targets in ns and as a ratio, rounds. The targets are about bursts of 10,000."""
     yield "1 M records/s in bursts", ("bursts", str(BURSTS), "10000"), TARGET_NS, TARGET_RATIO, ROUNDS
@@ -117,24 +111,24 @@ def loads():
     yield "flat out", ("flat", str(FLAT)), None, None, min(ROUNDS, 3)
 
 
-def column(runs, key):
-    return [run[key] for run in runs]
-
-
 def measure_load(folder, lttng, name, arguments, target_ns, target_ratio, rounds):
     ours, theirs = [], []
     for _ in range(rounds):
-        ours.append(recorded(folder, *arguments))
+        # The program brings its own recorder: without the preload library there is one, not two.
+        ours.append(bench.recorded(folder, ["env", "-u", "LD_PRELOAD", bench.program("bench_ring_emit", "bench"),
+                                            *arguments], ("--stacks", "none"), lambda figures: figures["records"]))
         if lttng:
             theirs.append(lttng.run([bench.program("bench_ring_lttng", "bench"), *arguments]))
-    tails = {key: round(statistics.median(column(ours, key)), 3) for key in ("ns_p90", "ns_p99") if key in ours[0]}
-    bench.figure("ring", f"record, collector running, {name}", statistics.median(column(ours, "ns")), "ns", target_ns,
-                 **tails, ns_least=min(column(ours, "ns")), **bench.overflow_figures(ours),
-                 lost=sum(column(ours, "lost")))
+    our_ns = bench.column(ours, "ns")
+    tails = {key: round(statistics.median(bench.column(ours, key)), 3)
+             for key in ("ns_p90", "ns_p99") if key in ours[0]}
+    bench.figure("ring", f"record, collector running, {name}", statistics.median(our_ns), "ns", target_ns,
+                 **tails, ns_least=min(our_ns), **bench.overflow_figures(ours),
+                 lost=sum(bench.column(ours, "lost")))
     if theirs:
-        bench.compare("ring", f"record beside a tracepoint, {name}", column(ours, "ns"), column(theirs, "ns"), "ns",
+        bench.compare("ring", f"record beside a tracepoint, {name}", our_ns, bench.column(theirs, "ns"), "ns",
                       "LTTng-UST tracepoint, 4M x 16", target_ratio,
-                      peer_discarded=sum(column(theirs, "discarded")))
+                      peer_discarded=sum(bench.column(theirs, "discarded")))
 
 
 def measure(folder):

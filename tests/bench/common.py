@@ -102,6 +102,19 @@ def conservation(database, events):
             "lost": row["lost"]}
 
 
+def recorded(folder, command, options, least):
+    """The figures that a program prints under `varve record`, of which at least `least(figures)` events are there."""
+    database = os.path.join(folder, "recorded.db")
+    figures = run_json([*record_command(database, *options), *command])
+    figures.update(conservation(database, least(figures)))
+    os.remove(database)
+    return figures
+
+
+def column(runs, key):
+    return [run[key] for run in runs]
+
+
 def overflow_figures(runs):
     return {"rings": statistics.median(run["rings"] for run in runs),
             "spilled_share": round(statistics.median(run["spilled_share"] for run in runs), 4)}

@@ -96,30 +96,25 @@ class Browser:
         button.click()
         self.settle()
 
-    def click_at(self, selector, x, y):
-        """Pixels from the upper left corner of an element."""
+    def at(self, selector, x, y):
+        """Actions of a mouse that is there: pixels from the upper left corner of an element."""
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
-        place = x - box["width"] / 2, y - box["height"] / 2
-        ActionChains(self.driver).move_to_element_with_offset(element, *place).click().perform()
+        return ActionChains(self.driver).move_to_element_with_offset(element, x - box["width"] / 2,
+                                                                     y - box["height"] / 2)
+
+    def click_at(self, selector, x, y):
+        self.at(selector, x, y).click().perform()
         self.settle()
 
     def hover_at(self, selector, x, y):
-        element = self.find(selector)
-        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
-        box = element.rect
-        place = x - box["width"] / 2, y - box["height"] / 2
-        ActionChains(self.driver).move_to_element_with_offset(element, *place).perform()
+        self.at(selector, x, y).perform()
         self.settle()
 
     def drag(self, selector, begin, end):
-        element = self.find(selector)
-        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
-        box = element.rect
-        ActionChains(self.driver).move_to_element_with_offset(element, begin[0] - box["width"] / 2,
-                                                              begin[1] - box["height"] / 2) \
-            .click_and_hold().move_by_offset(end[0] - begin[0], end[1] - begin[1]).release().perform()
+        self.at(selector, *begin).click_and_hold().move_by_offset(end[0] - begin[0], end[1] - begin[1]).release() \
+            .perform()
         self.settle()
 
     def choose(self, selector, text):

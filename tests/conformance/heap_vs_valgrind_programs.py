@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 
-from heap_vs_valgrind_rules import CollectorTables, FailedReallocs, ThreadIdentities, ThreadVectors
+from heap_vs_valgrind_match import CollectorTables, FailedReallocs, ThreadIdentities, ThreadVectors
 
 PATH = "/usr/bin:/bin"
 FILE_TIME_S = 1000000000

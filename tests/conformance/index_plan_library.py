@@ -2,16 +2,11 @@
 """Index plans of libvarve.so by ctypes, for arrays of NumPy: what the test and the benchmark of them share."""
 
 import ctypes
-import os
 
-import numpy as np
+from elements_library import Array, DTYPES as TYPES, Geometry, Message, Scalar  # noqa: F401
+from elements_library import library as shared_library, np
 
-BUILD = os.environ.get("VARVE_BUILD_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
-                                                          "build")
-LIBRARY = os.path.join(BUILD, "libvarve.so")
-DIMS = 16
 NONE = -2**63
-TYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
 BYTES = (8, 4, 2, 2, 8, 4, 2, 1, 1, 1)
 NUMPY = (np.float64, np.float32, np.float16, None, np.int64, np.int32, np.int16, np.int8, np.uint8, np.bool_)
 INTEGER, SLICE, NEW_AXIS, ELLIPSIS, ARRAY, MASK = range(6)
@@ -19,22 +14,9 @@ VIEW, GATHER, SCATTER, COPY, FILL = range(5)
 NONE_KEPT, OFFSETS_32, OFFSETS_64, BITS_KEPT = range(4)
 
 
-class Geometry(ctypes.Structure):
-    _fields_ = [("shape", ctypes.c_int64 * DIMS), ("strides", ctypes.c_int64 * DIMS), ("offset", ctypes.c_int64),
-                ("ndim", ctypes.c_uint)]
-
-
-class Array(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("geometry", Geometry), ("dtype", ctypes.c_int)]
-
-
 class Index(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("start", ctypes.c_int64), ("stop", ctypes.c_int64), ("step", ctypes.c_int64),
                 ("array", Array)]
-
-
-class Scalar(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int), ("integer", ctypes.c_int64), ("real", ctypes.c_double)]
 
 
 class Plan(ctypes.Structure):
@@ -45,12 +27,8 @@ class Plan(ctypes.Structure):
                 ("temporary_bytes", ctypes.c_int64), ("read_bytes", ctypes.c_int64), ("written_bytes", ctypes.c_int64)]
 
 
-class Message(ctypes.Structure):
-    _fields_ = [("text", ctypes.c_char * 512)]
-
-
 def load():
-    library = ctypes.CDLL(LIBRARY)
+    library = ctypes.CDLL(shared_library._name)  # with argument types of its own
     array, plan, message = ctypes.POINTER(Array), ctypes.POINTER(Plan), ctypes.POINTER(Message)
     indices = [ctypes.POINTER(Index), ctypes.c_uint]
     library.varve_index_plan_get.argtypes = [array] + indices + [ctypes.POINTER(plan), message]
@@ -73,15 +51,11 @@ class PlanError(Exception):
 
 def describe(array, dtype, shift=0):
     """`shift` elements of the offset are taken from the address."""
-    result = Array()
-    result.data = array.__array_interface__["data"][0] - shift * array.itemsize
-    result.dtype = dtype
-    geometry = result.geometry
-    geometry.ndim = array.ndim
-    geometry.offset = shift
+    result = Array(data=array.__array_interface__["data"][0] - shift * array.itemsize, dtype=dtype)
+    result.geometry.ndim, result.geometry.offset = array.ndim, shift
     for axis in range(array.ndim):
-        geometry.shape[axis] = array.shape[axis]
-        geometry.strides[axis] = array.strides[axis] // array.itemsize
+        result.geometry.shape[axis] = array.shape[axis]
+        result.geometry.strides[axis] = array.strides[axis] // array.itemsize
     return result
 
 

@@ -90,12 +90,6 @@ class Import(lttng_recording.Case):
         self.assert_refused(recording.finish(process), "it was ended by signal 9")
         self.assert_nothing_left()
 
-    def test_cut_as_by_a_full_disk(self):
-        trace = self.trace()
-        cut = max(self.streams(trace), key=os.path.getsize)
-        os.truncate(cut, os.path.getsize(cut) - 10000)  # more than what a packet is filled up with
-        self.refuse(trace, "-o", self.made, word=cut)
-
     def test_of_a_killed_program(self):
         """What LTTng delivered of it is read; what it did not is counted, if anything is missing."""
         process = self.start(self.record_command(recording.program("churn"), "--seconds", "3600", "--pace", "100",

@@ -9,7 +9,6 @@ import json
 import os
 import sqlite3
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import recording  # noqa: E402
@@ -67,32 +66,34 @@ class CuptiFake(recording.Case):
         self.assertIn(("play_linear",), frames)
         self.assertIn(("main",), frames)
 
-    def test_virtual(self):
-        self.play("virtual")
-        self.assertEqual(self.sql("SELECT kind, handle FROM vmm WHERE kind IN ('vmm_create', 'vmm_map', 'vmm_release')"
-                                  " ORDER BY seq LIMIT 3"),
-                         [("vmm_create", 0x77), ("vmm_map", 0x77), ("vmm_create", 0x77)])
-        # retained once more and released once: one reference is left, and no mapping
-        self.assertIn((0x7200000000, 2 << 20), self.rows(DEVICE))
-
-    def test_failures(self):
-        self.play("failures")
-        self.assertEqual(self.count("dev_oom"), 1)
-        self.assertEqual(self.sql("SELECT function, result FROM device_failure ORDER BY seq LIMIT 2"),
-                         [("cuMemAlloc", 2), ("cuMemAlloc", 1)])
-        self.assertEqual(self.rows(DEVICE), [])
-
-    def test_graph(self):
-        self.play("graph")
-        self.assertEqual(self.sql("SELECT cause, flags & 1 FROM events WHERE kind = 'dev_alloc_async' ORDER BY seq"),
-                         [("graph", 0), ("graph", 1), ("cuMemAllocAsync", 0), ("cuMemAllocAsync", 0)])
-
-    def test_device_first(self):
-        """Which GPU a number means is known before its first event."""
-        self.play("virtual")
-        for device in (0, 1):
-            self.assertEqual(self.sql("SELECT kind FROM events WHERE device = ? AND kind IN ('device', 'vmm_reserve',"
-                                      " 'vmm_create') ORDER BY seq LIMIT 1", device), [("device",)])
+    def test_scenes(self):
+        """What each scene must have in the database; which GPU a number means is known before its first event."""
+        first = "SELECT kind FROM events WHERE device = {} AND kind IN ('device', 'vmm_reserve', 'vmm_create') ORDER" \
+                " BY seq LIMIT 1"
+        for scene, *expected in (
+                ("virtual",
+                 ("SELECT kind, handle FROM vmm WHERE kind IN ('vmm_create', 'vmm_map', 'vmm_release') ORDER BY seq"
+                  " LIMIT 3", [("vmm_create", 0x77), ("vmm_map", 0x77), ("vmm_create", 0x77)]),
+                 # retained once more and released once: one reference is left, and no mapping
+                 ("SELECT count(*) FROM allocation WHERE addr = 0x7200000000 AND size = 2 << 20", [(1,)]),
+                 (first.format(0), [("device",)]), (first.format(1), [("device",)])),
+                ("failures",
+                 ("SELECT count(*) FROM events WHERE kind = 'dev_oom'", [(1,)]),
+                 ("SELECT function, result FROM device_failure ORDER BY seq LIMIT 2",
+                  [("cuMemAlloc", 2), ("cuMemAlloc", 1)]),
+                 ("SELECT count(*) FROM allocations WHERE domain = 'device'", [(0,)])),
+                ("graph",
+                 ("SELECT cause, flags & 1 FROM events WHERE kind = 'dev_alloc_async' ORDER BY seq",
+                  [("graph", 0), ("graph", 1), ("cuMemAllocAsync", 0), ("cuMemAllocAsync", 0)])),
+                ("activity",
+                 ("SELECT op, addr, size, memory_kind, correlation_id, device FROM cupti_memory ORDER BY seq",
+                  [("allocation", 0x7000, 4096, 3, 17, 1), *[("release", 0x7000, 4096, 3, 17, 1)] * 2]),
+                 ("SELECT op, handle, bytes, release_threshold, used_bytes FROM cupti_pool WHERE op LIKE 'pool_%' ORDER"
+                  " BY seq", [(op, 0x9000, 100, 200, 50) for op in ("pool_created", "pool_destroyed_by_driver")]))):
+            with self.subTest(scene):
+                self.play(scene, "--cupti", "--force")
+                for query, rows in expected:
+                    self.assertEqual(self.sql(query), rows)
 
     def test_threads(self):
         self.play("threads", "--cupti", "--stacks", "none")
@@ -113,16 +114,6 @@ class CuptiFake(recording.Case):
                                " = 1 WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
             self.assertEqual(connection.execute("SELECT count(*) FROM cupti_difference").fetchone(), (0,))
         connection.close()
-
-    def test_activity(self):
-        self.play("activity")
-        self.assertEqual(self.sql("SELECT op, addr, size, memory_kind, correlation_id, device FROM cupti_memory ORDER"
-                                  " BY seq"),
-                         [("allocation", 0x7000, 4096, 3, 17, 1), ("release", 0x7000, 4096, 3, 17, 1),
-                          ("release", 0x7000, 4096, 3, 17, 1)])
-        self.assertEqual(self.sql("SELECT op, handle, bytes, release_threshold, used_bytes FROM cupti_pool"
-                                  " WHERE op LIKE 'pool_%' ORDER BY seq"),
-                         [("pool_created", 0x9000, 100, 200, 50), ("pool_destroyed_by_driver", 0x9000, 100, 200, 50)])
 
     # ---- not there, not for us ----
 

@@ -96,29 +96,6 @@ class Csv(Case):
         meta, _ = self.export("csv", "--view", "meta")
         self.assertIn(b"\nblob,X'0001'\nleast,-9223372036854775808\nminus,-1\nreal,0.1\n", meta)
 
-    def test_one_view(self):
-        self.heap()
-        self.connect()
-        data, _ = self.export("csv", "--view", "peak")
-        self.assert_rows(data, "peak")
-        there = self.varve("export", self.path, "--to", "csv", "--view", "peak", "-o", "-").out
-        self.assertEqual(there.encode(), data)
-        self.assertEqual(self.varve("query", "--csv", self.path, "SELECT * FROM peak").out.encode(), data)
-
-    def test_refusals(self):
-        self.heap()
-        taken = os.path.join(self.folder, "taken")
-        os.mkdir(taken)
-        for options, word in ((["-o", taken], "exists already"), (["-o", taken, "--force"], "exists already"),
-                              (["-o", "-"], "name it with --view"),
-                              (["--view", "nothing", "-o", taken + "2"], "has no table or view"),
-                              (["--view", 'a" UNION', "-o", taken + "2"], "has no table or view"),
-                              (["-o", os.path.join(self.folder, "no", "where")], "cannot be written"),
-                              ([], "-o FILE is required"), (["-o", taken + "2", "--domain", "heap"], "--domain")):
-            self.assert_refused(recording.varve("export", self.path, "--to", "csv", *options), word)
-        self.assertEqual((os.listdir(taken), [name for name in os.listdir(self.folder) if name.startswith("taken")]),
-                         ([], ["taken"]))
-
     def test_the_trace_itself_stays(self):
         self.heap()
         with open(self.path, "rb") as stream:

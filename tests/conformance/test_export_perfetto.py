@@ -28,17 +28,11 @@ def add_counts(counts, ns, value, most):
     counts.append((ns, value))
 
 
-class Slice:
-    def __init__(self, track, begin, event, names):
-        self.track, self.begin, self.end = track, begin, None
-        self.name, self.category, self.arguments = event.name, event.category, event.arguments
-        self.flows, self.names = event.flows, names
-
-
 class Event:
-    """A track event with its interned texts."""
+    """A track event with its interned texts; a slice has an end."""
 
-    def __init__(self, event, interned):
+    def __init__(self, begin, event, interned):
+        self.track, self.begin, self.end = event.track_uuid, begin, None
         self.name = interned["name"][event.name_iid]
         (self.category,) = (interned["category"][iid] for iid in event.category_iids)
         self.flows = list(event.flow_ids) + list(event.terminating_flow_ids)
@@ -96,10 +90,8 @@ class Timeline:
         test.assertIn(track, self.tracks, "an event before its track")
         test.assertEqual(event.type == COUNTER, self.tracks[track].HasField("counter"))
         if event.type == INSTANT:
-            instant = Event(event, self.interned)
-            self.instants.append((track, ns, instant))
-            for flow in instant.flows:
-                self.flows[flow].append((ns, instant.name))
+            self.instants.append(Event(ns, event, self.interned))
+            self.join(self.instants[-1])
             return
         test.assertGreaterEqual(ns, self.last.get(track, 0), "a track that goes back in time")
         self.last[track] = ns
@@ -107,15 +99,18 @@ class Timeline:
             test.assertEqual(self.tracks[track].counter.unit, 3, "bytes")
             self.counts[track].append((ns, event.counter_value))
         elif event.type == BEGIN:
-            one = Slice(track, ns, Event(event, self.interned), None)
+            one = Event(ns, event, self.interned)
             self.open[track].append(one)
             self.slices.append(one)
-            for flow in one.flows:
-                self.flows[flow].append((ns, one.name))
+            self.join(one)
         else:
             test.assertEqual(event.type, END)
             test.assertTrue(self.open[track], "an end without a beginning")
             self.open[track].pop().end = ns
+
+    def join(self, one):
+        for flow in one.flows:
+            self.flows[flow].append((one.begin, one.name))
 
     def process_of(self, track):
         while not track.HasField("process"):
@@ -126,7 +121,7 @@ class Timeline:
         return [one for one in self.slices if one.category == category]
 
     def instants_of(self, category):
-        return [(track, ns, one) for track, ns, one in self.instants if one.category == category]
+        return [one for one in self.instants if one.category == category]
 
 
 class Perfetto(Case):
@@ -275,7 +270,7 @@ class Perfetto(Case):
         self.assertEqual(len(failed), self.one(
             "SELECT count(*) FROM device_event d JOIN event e ON e.seq = d.seq WHERE (d.kind BETWEEN 37 AND 48 OR"
             " d.kind BETWEEN 54 AND 56) AND e.requested > 0 AND e.flags & 1"))
-        self.assertIn(("cuMemFree",), {(one.name,) for _, _, one in timeline.instants_of("driver")})
+        self.assertIn(("cuMemFree",), {(one.name,) for one in timeline.instants_of("driver")})
 
     # ---- caching allocators ----
 
@@ -323,7 +318,7 @@ class Perfetto(Case):
         self.snapshot("synthetic_oom_gc", "--memory-limit", "300M")
         timeline = self.timeline()
         self.assert_segments(timeline)
-        found = [(ns, one.name, one.arguments["bytes asked"]) for _, ns, one in timeline.instants_of("oom")]
+        found = [(one.begin, one.name, one.arguments["bytes asked"]) for one in timeline.instants_of("oom")]
         self.assertEqual(found, self.sql(
             "SELECT ts_ns, iif(kind = 'oom', 'out of memory', 'oom_retry: ' || cause), size FROM events WHERE kind IN"
             " ('oom', 'oom_retry') ORDER BY thread_id, seq"))

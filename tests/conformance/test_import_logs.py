@@ -206,13 +206,15 @@ class Rmm(Imports):
                         ["export", self.database, "--to", "pytorch", "-o", self.folder / "x"]):
             self.assert_refused(recording.varve(*command), "requests only")
 
+    def import_blocks(self, freed, *more):
+        """16 blocks of 24 MiB, of which each `freed`-th goes, and more calls."""
+        blocks = [(BASE + 64 * MIB * number, 24 * MIB) for number in range(16)]
+        calls = [("allocate", *block) for block in blocks] + [("free", *block) for block in blocks[::freed]] + [*more]
+        self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
+
     def test_what_requests_do_not_say(self):
         """What was reserved is not in the log: nothing is worked out from it, and settings are compared without it."""
-        blocks = [(BASE + 64 * MIB * number, 24 * MIB) for number in range(16)]
-        calls = [("allocate", addr, size) for addr, size in blocks]
-        calls += [("free", addr, size) for addr, size in blocks[::2]]
-        calls += [("allocate", BASE + 2048 * MIB, 96 * MIB), ("failure", 0, 1 << 40)]
-        self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
+        self.import_blocks(2, ("allocate", BASE + 2048 * MIB, 96 * MIB), ("failure", 0, 1 << 40))
         request, = self.answer("oom", self.database)["ooms"]
         self.assertEqual((request["allocated"], request["reserved"], request["memory"], request["cause"],
                           request["served"]),
@@ -229,11 +231,7 @@ class Rmm(Imports):
         self.assertIn("--memory-limit gives it", texts[0].replace("\n              ", " "))
 
     def test_advice_on_requests(self):
-        blocks = [(BASE + 64 * MIB * number, 24 * MIB) for number in range(16)]
-        calls = [("allocate", addr, size) for addr, size in blocks]
-        calls += [("free", addr, size) for addr, size in blocks]
-        calls += [("allocate", BASE + 2048 * MIB, 192 * MIB)]
-        self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
+        self.import_blocks(1, ("allocate", BASE + 2048 * MIB, 192 * MIB))
         advice = self.answer("advise", self.database)
         self.assertEqual((advice["own"]["peak_reserved"], advice["settings"][0]["peak_reserved"],
                           advice["settings"][0]["conf"]),
@@ -428,12 +426,14 @@ class NsightSystems(Imports):
 
 class NoLogs(Imports):
     def test_refused(self):
-        self.refused(self.write("a.txt", "hello\nworld\n"), word="none of what can be imported")
-        self.refused(self.write("a.txt", "x" * 1000000), word="none of what can be imported")
-        self.refused(self.write("a.txt", b"\0" * 1000), word="none of what can be imported")
-        self.refused(self.write("a.csv", import_logs.RMM_HEADER + "\n"), word="no allocations")
-        self.refused(self.write("a.csv", import_logs.RMM_HEADER + "\n" + "junk\n" * 1000), word="no allocations")
-        self.refused(self.write("a.csv", "id,lower,upper,size\n1,2,3,4\n"), word="none of what can be imported")
+        header = import_logs.RMM_HEADER + "\n"
+        for name, content, word in (("a.txt", "hello\nworld\n", "none of what can be imported"),
+                                    ("a.txt", "x" * 1000000, "none of what can be imported"),
+                                    ("a.txt", b"\0" * 1000, "none of what can be imported"),
+                                    ("a.csv", "id,lower,upper,size\n1,2,3,4\n", "none of what can be imported"),
+                                    ("a.csv", header, "no allocations"),
+                                    ("a.csv", header + "junk\n" * 1000, "no allocations")):
+            self.refused(self.write(name, content), word=word)
         self.refused(self.folder / "missing.csv", word="missing.csv")
 
     def assert_import_or_refusal(self, path):
@@ -455,23 +455,21 @@ class NoLogs(Imports):
                 bad[chance.randrange(begin, len(bad))] = chance.randrange(256)
             yield bytes(bad)
 
-    def test_hostile_logs(self):
-        program = Program(23, calls=200)
-        for name, text in (("a.csv", rmm_log(program.calls)),
-                           ("a.json", profiler_trace([memory_event(call, 77) for call in program.calls]))):
-            for bad in self.spoiled(text.encode(), 6):
-                self.assert_import_or_refusal(self.write(name, bad))
-
-    def test_hostile_export(self):
+    def test_hostile(self):
+        calls = Program(23, calls=300, failures=False).calls
         path = self.folder / "report.sqlite"
         nsight = Nsight(path)
-        for call in Program(24, calls=300, failures=False).calls:
+        for call in calls:
             nsight.row(call[0], 5, int(call[2] == "free"), call[3], call[4], call="cudaMalloc_v3020", tid=call[1],
                        chain=1)
         nsight.chain(1, [("main", "/bin/train")])
         nsight.close()
-        for bad in self.spoiled(path.read_bytes(), 7, 100):
-            self.assert_import_or_refusal(self.write("bad.sqlite", bad))
+        for name, content, begin in (
+                ("a.csv", rmm_log(Program(23, calls=200).calls).encode(), 0),
+                ("a.json", profiler_trace([memory_event(call, 77) for call in calls[:200]]).encode(), 0),
+                ("bad.sqlite", path.read_bytes(), 100)):
+            for bad in self.spoiled(content, 6, begin):
+                self.assert_import_or_refusal(self.write(name, bad))
 
     def test_endless_view(self):
         path = self.folder / "report.sqlite"

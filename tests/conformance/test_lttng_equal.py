@@ -45,25 +45,20 @@ class Equal(lttng_recording.Case):
         self.assertLessEqual({"alloc", "free_requested", "free_completed", "split", "merge", "segment_alloc",
                               "segment_map", "record_stream", "config"}, kinds)
 
-    def test_forks_and_children(self):
-        self.record_both(recording.program("forker"), "storm", "30", options=["--stacks", "native"])
-        self.assert_equal_sinks()
-        self.assertGreater(self.one("SELECT count(*) FROM process"), 1)
-
-    def test_signal_handlers(self):
-        self.record_both(recording.program("signaler"), "50000" if recording.IS_FULL else "12000",
-                         options=["--ring-size", "4K"])
-        self.assert_equal_sinks()
-
-    def test_threads_past_their_end(self):
-        self.record_both(recording.program("threadend"))
-        self.assert_equal_sinks()
-
-    def test_python_stacks(self):
-        self.record_both("/usr/bin/python3", "-c", "import json\nfor i in range(300): json.dumps(list(range(i)))",
-                         options=["--stacks", "all"])
-        self.assert_equal_sinks()
-        self.assertGreater(self.one("SELECT count(*) FROM frame WHERE is_python"), 0)
+    def test_programs(self):
+        """Forks and children, signal handlers, threads past their end, stacks of Python; and what must be there."""
+        for command, options, wanted in (
+                ((recording.program("forker"), "storm", "30"), ("--stacks", "native"),
+                 "SELECT count(*) - 1 FROM process"),
+                ((recording.program("signaler"), "50000" if recording.IS_FULL else "12000"), ("--ring-size", "4K"),
+                 "SELECT count(*) FROM event"),
+                ((recording.program("threadend"),), (), "SELECT count(*) FROM event"),
+                (("/usr/bin/python3", "-c", "import json\nfor i in range(300): json.dumps(list(range(i)))"),
+                 ("--stacks", "all"), "SELECT count(*) FROM frame WHERE is_python")):
+            with self.subTest(os.path.basename(command[0])):
+                self.record_both(*command, options=["--force", *options])
+                self.assert_equal_sinks()
+                self.assertGreater(self.one(wanted), 0)
 
     def test_storages(self):
         """The tables that follow from events of storages, too; of a program that exits, and of one that is killed."""

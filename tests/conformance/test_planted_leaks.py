@@ -10,7 +10,6 @@ import os
 import re
 import sqlite3
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import recording  # noqa: E402
@@ -47,9 +46,12 @@ class PlantedLeaks(recording.Case):
                                " end_ns = max(main_end_seq, coalesce((SELECT max(seq) FROM event_row), 0))")
         connection.close()
 
+    def ask(self, *options):
+        return json.loads(self.varve("leaks", "--json", *options, self.path).out)
+
     def leaks(self, command, options=()):
         self.record_retimed(*command, options=options)
-        return json.loads(self.varve("leaks", "--json", self.path).out)
+        return self.ask()
 
     def named(self, entries, source):
         """The lines of entries, with the functions as the source has them: without parameters and namespaces."""
@@ -108,7 +110,7 @@ class PlantedLeaks(recording.Case):
     def test_destructors(self):
         """What destructors of static objects free is live when main returns, and no more at the end."""
         lines = self.leaks([recording.program("cxx_leaks"), "cache", "1"])["lines"]
-        at_end = json.loads(self.varve("leaks", "--json", "--at", "end", "--top", "1000", self.path).out)
+        at_end = self.ask("--at", "end", "--top", "1000")
         self.assertTrue(marked(CXX, "cache") & set(self.named(lines[:3], CXX)))
         self.assertEqual(at_end["moment"]["at"], "end")
         self.assertFalse(marked(CXX, "cache") & set(self.named(at_end["lines"], CXX)))
@@ -122,7 +124,7 @@ class PlantedLeaks(recording.Case):
         self.open()
         begin, end = self.sql("SELECT start_ns, main_end_ns FROM process WHERE main_end_ns IS NOT NULL")[0]
         first, last = begin + (end - begin) // 3, begin + (end - begin) * 2 // 3
-        window = json.loads(self.varve("leaks", "--json", "--from", f"{first}ns", "--to", f"{last}ns", self.path).out)
+        window = self.ask("--from", f"{first}ns", "--to", f"{last}ns")
         self.assertEqual([window["allocations"], window["bytes"]], list(self.sql(
             "SELECT count(*), sum(size) FROM allocation WHERE domain = 1 AND alloc_ns > ?1 AND alloc_ns <= ?2"
             " AND (free_ns IS NULL OR free_ns > ?2)", first, last)[0]))
@@ -134,7 +136,7 @@ class PlantedLeaks(recording.Case):
         text = self.varve("leaks", self.path).out
         self.assertIn("only totals were kept", text)
         self.assertIn("of allocations that were freed nothing was kept", text)
-        answer = json.loads(self.varve("leaks", "--json", self.path).out)
+        answer = self.ask()
         self.assertTrue(answer["only_live_kept"])
         self.assertTrue(marked(CXX, "list") & set(self.named(answer["lines"][:3], CXX)))
 

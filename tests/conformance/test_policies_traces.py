@@ -136,15 +136,6 @@ class Policies(Case):
                 self.assertLessEqual(peak, limit)
                 self.assertGreater(answer["ooms"], 0)
 
-    def test_bound_is_not_empty(self):
-        """A size of segments that the sum allows one of, twice."""
-        events = [("segment_alloc", 0, 0, 0, 1024, 0), ("alloc", 0, 0, 0, 512, 1)]
-        self.assertIsNone(exceeds_bound(events))
-        two = [*events, ("segment_alloc", 0, 0, 4096, 1024, 0), ("alloc", 0, 0, 4096, 512, 1)]
-        self.assertEqual(exceeds_bound(two), 2)
-        self.assertIsNone(exceeds_bound([*events, ("alloc", 0, 0, 512, 512, 1), ("segment_alloc", 0, 0, 4096, 1024, 0),
-                                         ("alloc", 0, 0, 4096, 512, 1)]))
-
 
 if __name__ == "__main__":
     recording.main()

@@ -129,12 +129,6 @@ class Replay(Case):
             ours = self.answer("segments", "--at", seq, self.path)["segments"]
             self.assertEqual(blocks_of(ours), blocks_after(events, seq), f"after event {seq}")
 
-    def test_import_and_export(self):
-        for path in FEW:
-            with self.subTest(path.name):
-                self.varve("import", path, "--force", "-o", self.path)
-                self.check_export(load(path))
-
     def spoil(self, change):
         """The answer to a recording after `change` of its trace, and the number of the allocation changed."""
         snapshot = load(path_of("multistream_record"))

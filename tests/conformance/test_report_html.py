@@ -142,6 +142,9 @@ class PageCase(unittest.TestCase):
 
 
 class TestDemo(PageCase):
+    def setUp(self):
+        self.show(demo())
+
     def test_drawn(self):
         for is_dark in (False, True):
             self.show(demo(), is_dark)
@@ -152,7 +155,6 @@ class TestDemo(PageCase):
             self.assertIn("nothing lost", self.page.find("#health.good").text)
 
     def test_click_shows_what_was_live(self):
-        self.show(demo())
         seen = set()
         for x in (120, 300, 500, 640, 800):
             self.page.click_at("#timeline canvas", x, 150)
@@ -166,14 +168,12 @@ class TestDemo(PageCase):
         self.assertEqual((self.state("live")["seq"], self.check_live()["all"]), peak)
 
     def test_domain_is_switched(self):
-        self.show(demo())
         self.page.choose("#timeline-domain", "mmap")
         self.assertEqual(self.state("timeline")["domain"], "mmap")
         self.page.click_at("#timeline canvas", 600, 150)
         self.check_live()
 
     def test_zoom_and_pan(self):
-        self.show(demo())
         whole = self.state("timeline")
         self.page.press("#timeline", "+")
         half = self.state("timeline")
@@ -198,7 +198,6 @@ class TestDemo(PageCase):
         self.check_drawn("timeline", "map")
 
     def test_wheel(self):
-        self.show(demo())
         before = self.state("timeline")
         self.page.run("""const canvas = document.querySelector('#timeline canvas');
             const box = canvas.getBoundingClientRect();
@@ -210,7 +209,6 @@ class TestDemo(PageCase):
         self.assertLess(self.state("timeline")["to"] - self.state("timeline")["from"], before["to"] - before["from"])
 
     def test_hover_says_what_there_is(self):
-        self.show(demo())
         self.page.hover_at("#timeline canvas", 500, 150)
         self.assertIn("live", self.page.find("#timeline .readout").text)
         boxes = self.state("flame")["boxes"]
@@ -219,7 +217,6 @@ class TestDemo(PageCase):
         self.assertIn(widest["what"], self.page.find(".tip").text)
 
     def test_search_finds_its_share(self):
-        self.show(demo())
         frames = self.sql("SELECT callsite_id, lower(coalesce(function, '') || ' ' || coalesce(file, module, ''))"
                           " FROM frame")
         type_word = "const box = document.getElementById('flame-search'); box.value = arguments[0];"\
@@ -238,7 +235,6 @@ class TestDemo(PageCase):
                                  sum(size for site, size in sites if site in found), (metric, word))
 
     def test_flame_is_zoomed_and_inverted(self):
-        self.show(demo())
         box = next(box for box in self.state("flame")["boxes"] if box["what"] == "worker")
         self.page.click_at("#flame canvas", box["x"] + box["width"] / 2, box["y"] + 8)
         self.assertEqual((self.state("flame")["root"], self.state("flame")["rootValue"]), ("worker", box["value"]))
@@ -256,7 +252,6 @@ class TestDemo(PageCase):
         self.assertEqual(sorted((box["value"] for box in first), reverse=True)[:8], expected[:8])
 
     def test_tables_sort_and_filter(self):
-        self.show(demo())
         column = "#table-domains tbody td:nth-child(5)"
         head = self.page.find("#table-domains th:nth-child(5) button")
         self.page.run("arguments[0].scrollIntoView({block: 'center'})", head)
@@ -420,18 +415,19 @@ class TestBadInput(PageCase):
 
 
 class TestCommand(unittest.TestCase):
+    def assert_refused(self, page, database, *options):
+        outcome = recording.varve("report", *options, "--html", page, database)
+        self.assertEqual((outcome.returncode, outcome.out, len(outcome.err.splitlines())), (2, "", 1), outcome)
+
     def test_file(self):
         page = os.path.join(Folder.path, "there.html")
         with open(page, "w", encoding="utf-8") as stream:
             stream.write("mine")
-        outcome = recording.varve("report", "--html", page, demo())
-        self.assertEqual((outcome.returncode, len(outcome.err.splitlines())), (2, 1), outcome)
+        self.assert_refused(page, demo())
         with open(page, encoding="utf-8") as stream:
             self.assertEqual(stream.read(), "mine")
-        nowhere = recording.varve("report", "--html", os.path.join(Folder.path, "no", "such", "folder.html"), demo())
-        self.assertEqual((nowhere.returncode, len(nowhere.err.splitlines())), (2, 1), nowhere)
-        both = recording.varve("report", "--json", "--html", page, demo())
-        self.assertEqual(both.returncode, 2, both)
+        self.assert_refused(os.path.join(Folder.path, "no", "such", "folder.html"), demo())
+        self.assertEqual(recording.varve("report", "--json", "--html", page, demo()).returncode, 2)
 
     def test_standard_output(self):
         out = subprocess.run([recording.VARVE, "report", "--html", "-", demo()], capture_output=True, check=True).stdout
@@ -440,8 +436,7 @@ class TestCommand(unittest.TestCase):
 
     def test_damaged(self):
         path = changed(demo(), "damaged", "DROP VIEW timeline")
-        outcome = recording.varve("report", "--html", path + ".html", path)
-        self.assertEqual((outcome.returncode, len(outcome.err.splitlines())), (2, 1), outcome)
+        self.assert_refused(path + ".html", path)
         self.assertFalse(os.path.exists(path + ".html"))
 
 

@@ -22,10 +22,10 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-TOTALS = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations",
-          "temporary", "failed")
 SITES = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations",
          "temporary")
+TOTALS = (*SITES, "failed")
+NAMES = ("user_function", "user_file", "user_line", "user_module", "function", "file", "line", "module")
 
 
 class Still:
@@ -72,30 +72,29 @@ class Watched(recording.Case):
 
 
 class Top(Watched):
+    def check_rows(self, rows, recorded, *keys, names=()):
+        """The same keys, and of each key the same figures."""
+        def of(row):
+            return tuple(row[key] for key in keys)
+
+        recorded = {of(row): row for row in recorded}
+        self.assertEqual({of(row) for row in rows}, set(recorded))
+        for row in rows:
+            wanted = (*(TOTALS if names is None else SITES), *(names if names and row["callsite_id"] else ()))
+            self.assertEqual({key: row[key] for key in wanted}, {key: recorded[of(row)][key] for key in wanted})
+
     def check_equal(self, figures, keep="events"):
         """The database that came of the recording has the same."""
-        recorded = {(row["domain"], row["device"]): row for row in figures["totals"]}
-        rows = json.loads(self.varve("query", "--json", self.path, "SELECT * FROM total").out)
-        self.assertEqual({(row["domain"], row["device"]) for row in rows}, set(recorded))
-        for row in rows:
-            self.assertEqual({key: row[key] for key in TOTALS},
-                             {key: recorded[row["domain"], row["device"]][key] for key in TOTALS})
-        report = json.loads(self.varve("report", "--json", self.path).out)
-        for row in report["totals"]:
-            self.assertEqual({key: row[key] for key in TOTALS},
-                             {key: recorded[row["domain"], row["device"]][key] for key in TOTALS})
+        def ask(*arguments):
+            return json.loads(self.varve(*arguments).out)
+
+        report = ask("report", "--json", self.path)
+        for rows in (ask("query", "--json", self.path, "SELECT * FROM total"), report["totals"]):
+            self.check_rows(rows, figures["totals"], "domain", "device", names=None)
         self.assertEqual(report["events"], figures["recording"]["events"])
-        if keep == "totals":
-            return  # small call sites are put together at the end
-        sites = {(site["domain"], site["callsite_id"]): site for site in figures["callsites"]}
-        rows = json.loads(self.varve("query", "--json", self.path, "SELECT * FROM callsite_total").out)
-        self.assertEqual({(row["domain"], row["callsite_id"]) for row in rows}, set(sites))
-        names = ("user_function", "user_file", "user_line", "user_module", "function", "file", "line", "module")
-        for row in rows:
-            site = sites[row["domain"], row["callsite_id"]]
-            self.assertEqual({key: row[key] for key in SITES}, {key: site[key] for key in SITES})
-            if row["callsite_id"]:
-                self.assertEqual([row[key] for key in names], [site[key] for key in names])
+        if keep != "totals":  # else small call sites are put together at the end
+            self.check_rows(ask("query", "--json", self.path, "SELECT * FROM callsite_total"), figures["callsites"],
+                            "domain", "callsite_id", names=NAMES)
 
     def check_still(self, *options, keep="events"):
         program = Still(self, *options)
@@ -206,6 +205,14 @@ class Screen(Watched):
             return lines if re.search(pattern, "\n".join(lines)) else None
         return recording.wait_until(look, what=what or pattern)
 
+    def scene(self, *lines, size=(100, 24)):
+        """A program that was told so, on a screen."""
+        program = Still(self)
+        program.tell(*lines)
+        self.still(program)
+        self.begin(*size)
+        return program
+
     def key(self, *keys):
         self.tmux("send-keys", *keys)
 
@@ -219,34 +226,16 @@ class Screen(Watched):
         return recording.wait_until(look, what=f"the settings {name}")
 
     def test_keys(self):
-        program = Still(self)
-        program.tell("keep 50 1000", "drop 100 9000", "map 2 1000000")
-        self.still(program)
-        self.begin()
+        program = self.scene("keep 50 1000", "drop 100 9000", "map 2 1000000")
         self.await_screen(r"lines by live bytes\n.*\n.* map .*stands_still\.c")
-        self.key("s")
-        self.await_screen("lines by bytes allocated\n")
-        self.key(">")
-        self.await_screen("lines by bytes allocated per second")
-        self.key("<")
-        lines = self.await_screen("lines by bytes allocated\n")
-        first = lines[next(i for i, line in enumerate(lines) if line.startswith("lines")) + 2]
-        self.assertRegex(first, "map .*stands_still")
-        self.key("d")
-        lines = self.await_screen("lines of heap by bytes allocated\n")
-        self.assertRegex(lines[next(i for i, line in enumerate(lines) if line.startswith("lines")) + 2],
-                         "drop .*stands_still")
-        self.key("d")
-        self.await_screen("lines of mmap")
-        self.key("d")
-        self.await_screen("lines by")
-        self.key("Tab")
-        self.await_screen(r"processes that run, by RSS\n.*\n *\d+ .*/")
-        self.key("h")
-        self.await_screen("PgUp PgDn")
-        self.key("h")
-        self.await_screen("processes that run")
-        self.key("Tab")
+        first = r"\n.*\n.* {} .*stands_still\.c"  # of the list, below its head
+        for key, shown in (("s", "lines by bytes allocated\n"), (">", "lines by bytes allocated per second"),
+                           ("<", "lines by bytes allocated" + first.format("map")),
+                           ("d", "lines of heap by bytes allocated" + first.format("drop")), ("d", "lines of mmap"),
+                           ("d", "lines by"), ("Tab", r"processes that run, by RSS\n.*\n *\d+ .*/"),
+                           ("h", "PgUp PgDn"), ("h", "processes that run"), ("Tab", "lines by")):
+            self.key(key)
+            self.await_screen(shown)
         self.key("q")
         self.await_screen("status=0")
         self.assertEqual(self.settings("before"), self.settings("after"))
@@ -270,10 +259,7 @@ class Screen(Watched):
         self.await_screen("status=0")
 
     def test_sizes(self):
-        program = Still(self)
-        program.tell("keep 50 1000", "map 2 1000000")
-        self.still(program)
-        self.begin(80, 24)
+        program = self.scene("keep 50 1000", "map 2 1000000", size=(80, 24))
         for columns, lines in ((80, 24), (200, 50), (60, 15), (140, 40), (60, 5), (100, 24)):
             self.tmux("resize-window", "-x", str(columns), "-y", str(lines))
             wide = columns >= 80
@@ -288,10 +274,8 @@ class Screen(Watched):
         program.end()
 
     def test_scrolling(self):
-        program = Still(self)
-        program.tell("keep 3 1000", "drop 3 900", "thread 3 800", "map 1 700")
-        self.still(program)
-        self.begin(80, 12)  # one line less than there is
+        # one line less than there is
+        program = self.scene("keep 3 1000", "drop 3 900", "thread 3 800", "map 1 700", size=(80, 12))
         self.await_screen("(?s) keep (?!.* drop )")
         self.key("End")
         self.await_screen("(?s)^(?!.* keep ).* drop ")
@@ -321,7 +305,7 @@ class Gone(Watched):
     def top(self, end):
         """With a terminal of its own, that is not its controlling one: no signal comes from it. How it ended after
         `end`, of the terminal's other side."""
-        program = Still(self)
+        program = Still(self, "--force")
         master, terminal = os.openpty()
         left = {master}
         self.addCleanup(lambda: [os.close(one) for one in left])
@@ -333,21 +317,18 @@ class Gone(Watched):
         shown = b""
         while b"lines by" not in shown:
             shown += os.read(master, 4096)
-        end(top, master, left)
+        end(master, left)
         status = top.wait()
         program.end()
         return status
 
-    def test_terminal_that_is_gone(self):
-        def hang_up(_top, master, left):
+    def test_terminal_that_is_gone_and_one_that_stays(self):
+        def hang_up(master, left):
             left.clear()
             os.close(master)
-        self.assertEqual(self.top(hang_up), -signal.SIGHUP)
 
-    def test_terminal_that_stays(self):
-        def press(_top, master, _left):
-            os.write(master, b"q")
-        self.assertEqual(self.top(press), 0)
+        self.assertEqual(self.top(hang_up), -signal.SIGHUP)
+        self.assertEqual(self.top(lambda master, left: os.write(master, b"q")), 0)
 
 
 if __name__ == "__main__":

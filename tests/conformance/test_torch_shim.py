@@ -144,17 +144,14 @@ class Refusals(Shim):
         return result
 
     def test_refusals(self):
-        self.assertEqual(self.refused("without CUDA", "no_cuda"), [None, None])
-        self.assertEqual(self.refused("ROCm", "hip"), [None, None])
-        self.assertEqual(self.refused("initialised already", "initialised"), ["native", "torch._C"])
-        self.assertEqual(self.refused("cudaMallocAsync", "async"), ["cudaMallocAsync", "torch._C"])
-        self.assertEqual(self.refused("no/such.so"), ["native", "torch._C"])
-        self.assertEqual(self.refused("undefined symbol", VARVE_TORCH_LIBRARY=self.other_library()),
-                         ["native", "torch._C"])
-
-    def other_library(self):
         with open("/proc/self/maps", encoding="utf-8") as maps:
-            return next(line.split()[-1] for line in maps if "libc.so" in line)
+            other = next(line.split()[-1] for line in maps if "libc.so" in line)
+        for line, fake, backend, more in (
+                ("without CUDA", "no_cuda", None, {}), ("ROCm", "hip", None, {}),
+                ("initialised already", "initialised", "native", {}),
+                ("cudaMallocAsync", "async", "cudaMallocAsync", {}),
+                ("no/such.so", "", "native", {}), ("undefined symbol", "", "native", {"VARVE_TORCH_LIBRARY": other})):
+            self.assertEqual(self.refused(line, fake, **more), [backend, backend and "torch._C"])
 
     def test_observe_without_cuda(self):
         _, err = self.python("import torch", VARVE_TORCH="observe", FAKE_TORCH="no_cuda")
@@ -315,17 +312,12 @@ class Profiler(Shim):
                                                           " released++ > 0; }\n")
         self.environment.update(VARVE_TORCH="profiler", CUDA_INJECTION64_PATH=path)
 
-    def test_subscription_is_given_up(self):
-        """Before the program's profiler asks for it, if it wants CUDA at all."""
-        result, err = self.python(self.PROFILE)
-        self.assertEqual(result, {"ProfilerActivity.CPU": 0, "ProfilerActivity.CUDA": 1})
-        self.assertEqual([line for line in err if "given up CUPTI" in line], err)
-        self.assertEqual(len(err), 1)
-
-    def test_subscription_is_kept(self):
-        result, err = self.python(self.PROFILE, VARVE_CUPTI_PROFILER="keep")
-        self.assertEqual(result, {"ProfilerActivity.CPU": 0, "ProfilerActivity.CUDA": 0})
-        self.assertEqual(len(err), 1)
+    def test_subscription(self):
+        """Given up before the program's profiler asks for it, if it wants CUDA at all, and is not told to keep it."""
+        for keep, released in (("", 1), ("keep", 0)):
+            result, err = self.python(self.PROFILE, VARVE_CUPTI_PROFILER=keep)
+            self.assertEqual(result, {"ProfilerActivity.CPU": 0, "ProfilerActivity.CUDA": released})
+            self.assertEqual(["given up CUPTI" in line for line in err], [released == 1])
 
     def test_recorder_is_not_there(self):
         """Nothing is loaded for it."""

@@ -12,6 +12,7 @@
 
 #include "analysis/history/pytorch/snapshot.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,6 +96,65 @@ static inline int read_bytes(const char *data, size_t bytes, struct history **hi
     struct input_stream *input;
     assert_int_equal(input_stream_open_memory("p", data, bytes, &input, message), VARVE_OK);
     return history_read_pytorch_stream(input, history_out, NULL, message);
+}
+
+/* ---- a history as text, line by line ---- */
+
+static inline void print_stack(FILE *out, const struct history *history, uint32_t number)
+{
+    const struct history_stack *stack = &history->stacks[number];
+    for (uint32_t i = 0; i < stack->frame_count; i++) {
+        const struct history_frame *frame = &history->frames[stack->first_frame + i];
+        fprintf(out, " %s:%u:%s", history->texts[frame->file], frame->line, history->texts[frame->function]);
+    }
+    fputc('\n', out);
+}
+
+static inline void print_device(FILE *out, const struct history *history, const struct history_device *device)
+{
+    fprintf(out, "device %zu %d\n", device->skipped_count, device->has_overflowed);
+    for (size_t i = 0; i < device->event_count; i++) {
+        const struct history_event *event = &device->events[i];
+        fprintf(out, "e %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64, event->action, event->addr, event->size,
+                history->streams[event->stream], event->time_us);
+        print_stack(out, history, event->stack);
+    }
+    for (size_t i = 0; i < device->segment_count; i++) {
+        const struct history_segment *segment = &device->segments[i];
+        fprintf(out,
+                "s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                " %d %d",
+                segment->addr, segment->size, segment->allocated, segment->active, segment->requested,
+                history->streams[segment->stream], segment->pool_id[0], segment->pool_id[1], segment->is_small,
+                segment->is_expandable);
+        print_stack(out, history, segment->stack);
+        for (size_t j = 0; j < segment->block_count; j++) {
+            const struct history_block *block = &device->blocks[segment->first_block + j];
+            fprintf(out, "b %" PRIu64 " %" PRIu64 " %" PRIu64 " %d", block->addr, block->size, block->requested,
+                    block->state);
+            print_stack(out, history, block->stack);
+        }
+    }
+}
+
+/* Owner: the caller, by free. */
+static inline char *print_history(const struct history *history)
+{
+    const struct history_settings *settings = &history->settings;
+    size_t bytes;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, &bytes);
+    for (size_t i = 0; i < history->device_count; i++) {
+        print_device(out, history, &history->devices[i]);
+    }
+    fprintf(out, "settings %d '%s' %" PRId64 " %g %d", settings->is_known, settings->text, settings->max_split_size,
+            settings->garbage_collection_threshold, settings->expandable_segments);
+    for (int i = 0; i < 16; i++) {
+        fprintf(out, " %" PRIu64, settings->divisions[i]);
+    }
+    fputc('\n', out);
+    fclose(out);
+    return text;
 }
 
 #endif

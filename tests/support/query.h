@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "support/random.h"
+
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +49,35 @@ static inline void query_expect(sqlite3 *db, const char *sql, const char *rows)
     if (strcmp(text, rows) != 0) {
         fail_msg("%s:\n%snot:\n%s", sql, text, rows);
     }
+}
+
+static inline void query_run(sqlite3 *db, const char *sql)
+{
+    char *error = NULL;
+    if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, error);
+    }
+}
+
+static inline void query_below(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    uint64_t *random = sqlite3_user_data(context);
+    int64_t value = (int64_t)random_below(random, (uint64_t)sqlite3_value_int64(values[0]));
+    if (count == 2 && random_below(random, 5) == 0) {
+        sqlite3_result_null(context);
+    } else {
+        sqlite3_result_int64(context, value);
+    }
+}
+
+/* A database with SQL's below(n), a number of that state; below(n, NULL) is NULL at times. */
+static inline sqlite3 *query_open_random(const char *path, uint64_t *random)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_create_function(db, "below", -1, SQLITE_UTF8, random, query_below, NULL, NULL);
+    query_run(db, "PRAGMA synchronous = OFF");
+    return db;
 }
 
 #endif

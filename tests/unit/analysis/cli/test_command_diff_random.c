@@ -2,8 +2,9 @@
 /*
  * `varve diff --events` on random traces with random changes: its figures against joins in SQL over the events of both.
  * Rows in another order, and rings and allocations that are numbered otherwise, make no difference. What is made of ids
- * and call sites that changed: test_command_diff.c.
- * Costs: 3 s, full 12 s
+ * and call sites that changed: test_command_diff.c. And in memory that does not grow with what one side lacks: two rings
+ * in turn, then one of them lacks nearly half of all events in one piece, which must not wait for anything.
+ * Costs: 6 s, full 23 s
  */
 #include <cmocka.h>
 
@@ -15,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *const columns[] = {"ts_ns", "pid",  "tid",  "device",    "dev_seq", "kind",  "stream",
@@ -30,9 +33,9 @@ static const char make_sql[] =
     "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 40 + below(160)) "
     "INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, "
     "cause, "
-    "flags, thread_id, ring_seq) SELECT seq, below(3), below(3), below(3), or_null(3), or_null(3), 32 + below(5), "
-    "or_null(3), "
-    "or_null(3), 1 + or_null(30), or_null(3), or_null(3), or_null(3), or_null(3), below(3), below(3), 1 + below(4), "
+    "flags, thread_id, ring_seq) SELECT seq, below(3), below(3), below(3), below(3, NULL), below(3, NULL), 32 + below(5), "
+    "below(3, NULL), "
+    "below(3, NULL), 1 + below(30, NULL), below(3, NULL), below(3, NULL), below(3, NULL), below(3, NULL), below(3), below(3), 1 + below(4), "
     "seq + seq / 20 FROM n;";
 
 /* Each of them, or not. */
@@ -48,7 +51,7 @@ static const char *const renumberings[] = {
 static const char *const changes[] = {
     "DELETE FROM event WHERE seq BETWEEN (SELECT v FROM x) AND (SELECT v + below(5) FROM x)",
     "UPDATE event SET kind = 32 + below(5) WHERE seq = (SELECT v FROM x)",
-    "UPDATE event SET addr = NULL, size = or_null(3) WHERE seq = (SELECT v FROM x)",
+    "UPDATE event SET addr = NULL, size = below(3, NULL) WHERE seq = (SELECT v FROM x)",
     "UPDATE event SET ring_seq = NULL WHERE seq = (SELECT v FROM x)",
 };
 
@@ -56,47 +59,17 @@ static const char *const changes[] = {
 
 static uint64_t seed, random_state;
 
-static void below(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    bool is_null = count == 1 && sqlite3_user_data(context) != NULL && random_below(&random_state, 5) == 0;
-    int64_t value = (int64_t)random_below(&random_state, (uint64_t)sqlite3_value_int64(values[0]));
-    if (is_null) {
-        sqlite3_result_null(context);
-    } else {
-        sqlite3_result_int64(context, value);
-    }
-}
-
-static void run(sqlite3 *db, const char *sql)
-{
-    char *error = NULL;
-    if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, error);
-    }
-}
-
-/* A database with SQL's below(n), and or_null(n), which is NULL at times. */
-static sqlite3 *open_random(const char *path)
-{
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    sqlite3_create_function(db, "below", 1, SQLITE_UTF8, NULL, below, NULL, NULL);
-    sqlite3_create_function(db, "or_null", 1, SQLITE_UTF8, &random_state, below, NULL, NULL);
-    run(db, "PRAGMA synchronous = OFF");
-    return db;
-}
-
 static void change(sqlite3 *db)
 {
     size_t chosen = random_below(&random_state, CHANGES + COLUMNS);
-    run(db, "DELETE FROM x; INSERT INTO x SELECT 1 + below(200)");
+    query_run(db, "DELETE FROM x; INSERT INTO x SELECT 1 + below(200)");
     char sql[200];
     if (chosen < CHANGES) {
-        run(db, changes[chosen]);
+        query_run(db, changes[chosen]);
     } else if (strcmp(columns[chosen - CHANGES], "kind") != 0) {
         snprintf(sql, sizeof(sql), "UPDATE event SET %s = below(3) WHERE seq = (SELECT v FROM x)",
                  columns[chosen - CHANGES]);
-        run(db, sql);
+        query_run(db, sql);
     }
 }
 
@@ -105,9 +78,9 @@ static void make_traces(void)
 {
     unlink("a.db");
     trace_database_make("a.db", (const char *const[]){NULL});
-    sqlite3 *db = open_random("a.db");
+    sqlite3 *db = query_open_random("a.db", &random_state);
 
-    run(db, make_sql);
+    query_run(db, make_sql);
     sqlite3_close(db);
     size_t bytes;
     char *copy = file_read("a.db", &bytes);
@@ -115,14 +88,14 @@ static void make_traces(void)
     file_write("b.db", copy, bytes);
     free(copy);
     for (size_t side = 0, count = random_below(&random_state, 3) * random_below(&random_state, 12); side < 2; side++) {
-        db = open_random(side == 0 ? "a.db" : "b.db");
-        run(db, "CREATE TEMP TABLE x(v)");
+        db = query_open_random(side == 0 ? "a.db" : "b.db", &random_state);
+        query_run(db, "CREATE TEMP TABLE x(v)");
         for (size_t i = 0; i < count; i++) {
             change(db);
         }
         for (size_t i = 0; side == 1 && i < sizeof(renumberings) / sizeof(renumberings[0]); i++) {
             if (random_below(&random_state, 2) == 0) {
-                run(db, renumberings[i]);
+                query_run(db, renumberings[i]);
             }
         }
         sqlite3_close(db);
@@ -198,9 +171,9 @@ TEST(test_random)
         random_state = seed;
         make_traces();
         struct command_outcome outcome = command_run_line("diff --events --json --limit=1000 a.db b.db");
-        sqlite3 *db = open_random("a.db");
+        sqlite3 *db = query_open_random("a.db", &random_state);
 
-        run(db, views_sql);
+        query_run(db, views_sql);
         bool is_equal = expect_answer(db, outcome.out);
 
         assert_int_equal(outcome.status, is_equal ? 0 : 1);
@@ -210,6 +183,67 @@ TEST(test_random)
     }
     if (rounds >= 20) { /* a sanitizer has fewer */
         assert_true(equal > rounds / 10 && equal < rounds);
+    }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EVENT_BYTES 1000000 /* memory says nothing */
+#else
+#define EVENT_BYTES 64 /* of one that is kept, at least */
+#endif
+
+/* Run in a child, whose memory is its own. Returns how much it took, in KiB. */
+static long run_alone(int status, const char *words)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct command_outcome outcome = command_run_line("diff --events --json a.db b.db");
+        bool is_right = outcome.status == status && strstr(outcome.out, words) != NULL;
+        if (!is_right) {
+            fprintf(stderr, "status %d: %s%s\n", outcome.status, outcome.out, outcome.err);
+        }
+        _exit(is_right ? 0 : 1);
+    }
+    struct rusage usage;
+    int wait_status;
+    assert_int_equal(wait4(child, &wait_status, 0, &usage), child);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+    return usage.ru_maxrss;
+}
+
+TEST(test_large)
+{
+    int events = test_is_full() ? 500000 : 100000;
+    char sql[700], words[100];
+    unlink("a.db");
+    trace_database_make("a.db", (const char *const[]){NULL});
+    snprintf(sql, sizeof(sql),
+             "INSERT INTO meta VALUES ('complete', 1);"
+             "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 1, 1, 1), (2, 1, 2, 1, 2);"
+             "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < %d) "
+             "INSERT INTO event(seq, ts_ns, pid, tid, kind, addr, size, id, thread_id, flags, ring_seq) "
+             "SELECT seq, seq * 50, 1, 1, 33 - seq %% 2, seq / 2 %% 9973 * 4096, seq * 7919 %% 16384, (seq + 1) / 2, "
+             "1 + seq %% 2, 0, (seq + 1) / 2 FROM n",
+             events);
+    sql_run("a.db", sql);
+    size_t count;
+    char *bytes = file_read("a.db", &count);
+
+    file_write("b.db", bytes, count);
+    free(bytes);
+    long kib = run_alone(0, "\"equal\":true");
+
+    snprintf(sql, sizeof(sql),
+             "DELETE FROM event WHERE thread_id = 2 AND seq BETWEEN 1000 AND %d;"
+             "UPDATE event SET size = 7777777 WHERE seq = %d",
+             events - 1000, events - 502);
+    sql_run("b.db", sql);
+    snprintf(words, sizeof(words), "\"only_in_a\":%d,\"only_in_b\":0,\"differing\":1,", (events - 2000) / 2);
+    long kib_apart = run_alone(1, words);
+
+    if (kib_apart - kib >= (long)events / 2 * EVENT_BYTES / 1024) {
+        fail_msg("%ld KiB and then %ld", kib, kib_apart);
     }
 }
 

@@ -108,6 +108,10 @@ TEST(test_json)
            "\"self_bytes\":0,\"self_allocations\":0,\"left_out\":0,", "\"function\":\"begin\"",
            "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,");
     EXPECT(0, "tree --json --metric=temporary t.db", "\"bytes\":null");
+    EXPECT(
+        0, "tree --json --inverted --min-share=0 t.db",
+        "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,\"self_allocations\":3,"
+        "\"left_out\":0,\"left_out_bytes\":0,\"left_out_allocations\":0,");
 }
 
 /* What is printed, with -o - too, is what is written to a file. */
@@ -164,6 +168,14 @@ TEST(test_names)
     text = command_answer("tree names.db");
     assert_true(strlen(text) < 5000);
     free(text);
+}
+
+/* Inverted, a stack begins at the user's line, whatever that calls. */
+TEST(test_user_line)
+{
+    make("outer.db", small_sql, "UPDATE callsite SET user_symbol_id = 2 WHERE id = 3");
+    EXPECT(0, "tree --inverted --min-share=0 outer.db", "500 B   50.0 %           2  load  load.c:7",
+           "100 B   10.0 %           1  main  main.c:14\n", "begin  (a)");
 }
 
 /* Stacks without a name are a line for each module. */

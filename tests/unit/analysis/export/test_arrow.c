@@ -89,20 +89,30 @@ static void check_array(const struct ArrowArray *array, char format, int64_t len
     }
 }
 
-/* A value in words, with its type. */
+/* A value in words, with its type; `bytes`: NULL is none. */
+static void put(FILE *out, char format, int64_t integer, double real, const void *bytes, int count)
+{
+    if (format == 'l') {
+        fprintf(out, " %" PRId64, integer);
+    } else if (format == 'g') {
+        fprintf(out, " %.17g", real);
+    } else {
+        fputs(" '", out);
+        fwrite(bytes != NULL ? bytes : "", 1, (size_t)count, out);
+        fputc('\'', out);
+    }
+}
+
 static void put_value(FILE *out, const struct ArrowArray *array, char format, int64_t row)
 {
     if (!is_valid(array, row)) {
         fputs(" NULL", out);
-    } else if (format == 'l') {
-        fprintf(out, " %" PRId64, ((const int64_t *)array->buffers[1])[row]);
-    } else if (format == 'g') {
-        fprintf(out, " %.17g", ((const double *)array->buffers[1])[row]);
+    } else if (format == 'l' || format == 'g') {
+        put(out, format, format == 'l' ? ((const int64_t *)array->buffers[1])[row] : 0,
+            format == 'g' ? ((const double *)array->buffers[1])[row] : 0, NULL, 0);
     } else {
         const int32_t *offsets = array->buffers[1];
-        fputs(" '", out);
-        fwrite((const char *)array->buffers[2] + offsets[row], 1, (size_t)(offsets[row + 1] - offsets[row]), out);
-        fputc('\'', out);
+        put(out, format, 0, 0, (const char *)array->buffers[2] + offsets[row], offsets[row + 1] - offsets[row]);
     }
 }
 
@@ -153,17 +163,12 @@ static char *rows_by_sqlite(const char *sql, const char *formats)
     assert_int_equal(sqlite3_prepare_v2(sqlite, sql, -1, &statement, NULL), SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < (int)strlen(formats); i++) {
+            const void *value = strchr("uz", formats[i]) != NULL ? sqlite3_column_blob(statement, i) : NULL;
             if (sqlite3_column_type(statement, i) == SQLITE_NULL) {
                 fputs(" NULL", out);
-            } else if (formats[i] == 'l') {
-                fprintf(out, " %lld", sqlite3_column_int64(statement, i));
-            } else if (formats[i] == 'g') {
-                fprintf(out, " %.17g", sqlite3_column_double(statement, i));
             } else {
-                const void *value = sqlite3_column_blob(statement, i);
-                fputs(" '", out);
-                fwrite(value != NULL ? value : "", 1, (size_t)sqlite3_column_bytes(statement, i), out);
-                fputc('\'', out);
+                put(out, formats[i], sqlite3_column_int64(statement, i), sqlite3_column_double(statement, i), value,
+                    sqlite3_column_bytes(statement, i));
             }
         }
         fputc('\n', out);
@@ -284,41 +289,44 @@ TEST(test_texts)
     close_stream(&reading);
 }
 
-static void refused(struct varve_query_options options, int error, const char *word)
-{
-    struct reading reading;
-    assert_int_equal(try_open(&reading, options), error);
-    if (strstr(reading.message.text, word) == NULL) {
-        fail_msg("no '%s' in: %s", word, reading.message.text);
-    }
-    assert_null(reading.stream.release);
-}
+static const struct varve_query_value one = {.type = VARVE_QUERY_INTEGER, .integer = 1};
+
+static const struct {
+    struct varve_query_options options;
+    int error;
+    const char *word;
+} refusals[] = {
+    {{.sql = "DELETE FROM meta"}, VARVE_ERROR_PERMISSION, "read-only"},
+    {{.sql = "SELECT 1; SELECT 2"}, VARVE_ERROR_INVALID, "one statement"},
+    {{.sql = "  ; "}, VARVE_ERROR_INVALID, "one statement"},
+    {{.sql = "SELECT nothing"}, VARVE_ERROR_INVALID, "nothing"},
+    {{.sql = "SELECT ?"}, VARVE_ERROR_INVALID, "parameter"},
+    {{.sql = "SELECT 1", .parameters = &one, .parameter_count = 1}, VARVE_ERROR_INVALID, "parameter"},
+    {{.sql = "SELECT 1", .types = "ll"}, VARVE_ERROR_INVALID, "type"},
+    {{.sql = "SELECT 1", .types = "x"}, VARVE_ERROR_INVALID, "type"},
+    {{.sql = "SELECT 1", .batch_rows = -1}, VARVE_ERROR_INVALID, "rows"},
+    {{.sql = "SELECT 'x'", .types = "l"}, VARVE_ERROR_DATABASE, "CAST"},
+    {{.sql = "SELECT 1 AS a", .key = "a", .types = "u"}, VARVE_ERROR_INVALID, "key"},
+    {{.sql = "SELECT 1 AS a", .key = "b", .types = "l"}, VARVE_ERROR_INVALID, "b"},
+    {{.sql = "SELECT value AS a FROM json_each('[1,1,1]')", .key = "a", .types = "l", .batch_rows = 2, .last = 9},
+     VARVE_ERROR_DATABASE,
+     "twice"},
+    {{.sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+      .timeout_ns = 20000000},
+     VARVE_ERROR_DATABASE,
+     "computing"},
+};
 
 TEST(test_refused)
 {
-    struct varve_query_value value = {.type = VARVE_QUERY_INTEGER, .integer = 1};
-    refused((struct varve_query_options){.sql = "DELETE FROM meta"}, VARVE_ERROR_PERMISSION, "read-only");
-    refused((struct varve_query_options){.sql = "SELECT 1; SELECT 2"}, VARVE_ERROR_INVALID, "one statement");
-    refused((struct varve_query_options){.sql = "  ; "}, VARVE_ERROR_INVALID, "one statement");
-    refused((struct varve_query_options){.sql = "SELECT nothing"}, VARVE_ERROR_INVALID, "nothing");
-    refused((struct varve_query_options){.sql = "SELECT ?"}, VARVE_ERROR_INVALID, "parameter");
-    refused((struct varve_query_options){.sql = "SELECT 1", .parameters = &value, .parameter_count = 1},
-            VARVE_ERROR_INVALID, "parameter");
-    refused((struct varve_query_options){.sql = "SELECT 1", .types = "ll"}, VARVE_ERROR_INVALID, "type");
-    refused((struct varve_query_options){.sql = "SELECT 1", .types = "x"}, VARVE_ERROR_INVALID, "type");
-    refused((struct varve_query_options){.sql = "SELECT 1", .batch_rows = -1}, VARVE_ERROR_INVALID, "rows");
-    refused((struct varve_query_options){.sql = "SELECT 'x'", .types = "l"}, VARVE_ERROR_DATABASE, "CAST");
-    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "a", .types = "u"}, VARVE_ERROR_INVALID, "key");
-    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "b", .types = "l"}, VARVE_ERROR_INVALID, "b");
-    refused(
-        (struct varve_query_options){
-            .sql = "SELECT value AS a FROM json_each('[1,1,1]')", .key = "a", .types = "l", .batch_rows = 2, .last = 9},
-        VARVE_ERROR_DATABASE, "twice");
-    refused(
-        (struct varve_query_options){
-            .sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
-            .timeout_ns = 20000000},
-        VARVE_ERROR_DATABASE, "computing");
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        struct reading reading;
+        assert_int_equal(try_open(&reading, refusals[i].options), refusals[i].error);
+        if (strstr(reading.message.text, refusals[i].word) == NULL) {
+            fail_msg("no '%s' in: %s", refusals[i].word, reading.message.text);
+        }
+        assert_null(reading.stream.release);
+    }
 }
 
 TEST(test_parameters)

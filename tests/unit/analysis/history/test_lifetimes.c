@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lifetimes of a history's blocks: of what was live before its first event or is at its end, of frees that wait, of
- * blocks that no event names, and of pools. Numbers of events are times. Those of random programs are the ones that
- * were played.
+ * blocks that no event names, and of pools. Numbers of events are times.
  * Costs: 1 s
  */
 #include <cmocka.h>
 
 #include "analysis/history/lifetimes.h"
-#include "support/random.h"
 #include "support/replay.h"
 
 #include <stdio.h>
@@ -49,38 +47,6 @@ TEST(test_lifetimes)
     scene = scene_of("", 0, "a=1000@7 -a~900 b=2000#5");
     expect_lifetimes(scene, "1000@7#0 1-end\n2000@0#5 4-end\n");
     scene_close(scene);
-}
-
-/* Each address is live when its blocks were, as far as the events say. */
-TEST(test_random)
-{
-    uint64_t seed = test_first_seed(3);
-    for (int round = 0; round < 30; round++) {
-        const struct scene_life life = {"", 0, 200, 48, 2, 3, true};
-        struct scene *scene = scene_random(&life, &seed);
-        const struct history_device *device = scene_device(scene);
-        struct history_lifetimes made;
-        size_t next = 0;
-        history_lifetimes_make(scene->history, device, &made);
-        assert_int_equal(made.lost, 0);
-        assert_int_equal(made.count, scene_count(scene, HISTORY_ALLOC));
-        for (size_t i = 0; i < device->event_count; i++) {
-            if (device->events[i].action == HISTORY_ALLOC) {
-                const struct history_lifetime *one = &made.items[next++];
-                size_t end = i + 1;
-                while (end < device->event_count && (device->events[end].action != HISTORY_FREE_COMPLETED ||
-                                                     device->events[end].addr != device->events[i].addr)) {
-                    end++;
-                }
-                assert_int_equal(one->lower, i);
-                assert_int_equal(one->upper, end);
-                assert_int_equal(one->addr, device->events[i].addr);
-                assert_int_equal(one->size, device->events[i].size);
-            }
-        }
-        history_lifetimes_free(&made);
-        scene_close(scene);
-    }
 }
 
 /* Named pools go by their names; an address that comes again without a free ends the block that was there. */

@@ -5,15 +5,11 @@
  * crash.
  * Costs: 3 s, full 4 s
  */
-#include <cmocka.h>
+#include "support/history_python.h"
 
 #include "analysis/history/pickle/decoder.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- values as text, the same as the Python below prints ---- */
 
@@ -220,64 +216,66 @@ TEST(test_damaged)
     ASSERT_FAILS("\x95\xff\xff\xff\xff\xff\xff\xff\xff\x61", "p: at byte 2: FRAME of a negative length");
 }
 
-/* Many bytes of one opcode and STOP. */
-/* PROTO, which is no string here. */
-static void begin(char *data)
+/* Data that begin with PROTO. Owner: the caller, by free, once the stream is closed. */
+static FILE *begin(char **data, size_t *bytes)
 {
-    data[0] = PROTO[0];
-    data[1] = PROTO[1];
+    FILE *out = open_memstream(data, bytes);
+    assert_non_null(out);
+    fwrite(PROTO, 1, sizeof(PROTO) - 1, out);
+    return out;
 }
 
-static void assert_many_fail(char opcode, size_t count, const char *expected)
+static void put_many(FILE *out, char byte, size_t count)
 {
-    char *data = malloc(count + 3);
-    assert_non_null(data);
-    begin(data);
-    memset(data + 2, opcode, count);
-    data[count + 2] = '.';
-    assert_fails(data, count + 3, expected);
-    free(data);
+    for (size_t i = 0; i < count; i++) {
+        fputc(byte, out);
+    }
 }
 
 TEST(test_large)
 {
-    assert_many_fail('N', 5000000, "p: at byte 4194306: more than 4194304 values wait on the stack");
-    assert_many_fail('(', 70000, "p: at byte 65538: nested deeper than 65536 containers");
-}
-
-/* Lists within lists, which are dropped: nothing may recurse. */
-TEST(test_nested)
-{
-    static const char tail[] = "0N.";
-    const size_t nested = 3000000;
-    char *data = malloc(2 + 2 * nested + sizeof(tail));
-    assert_non_null(data);
-    begin(data);
-    memset(data + 2, ']', nested);
-    memset(data + 2 + nested, 'a', nested - 1);
-    memcpy(data + 2 * nested + 1, tail, sizeof(tail));
-    assert_value(data, 2 * nested + 4, "N");
+    static const struct {
+        char opcode;
+        size_t count;
+        const char *expected;
+    } cases[] = {{'N', 5000000, "p: at byte 4194306: more than 4194304 values wait on the stack"},
+                 {'(', 70000, "p: at byte 65538: nested deeper than 65536 containers"}};
+    char *data;
+    size_t bytes;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        FILE *out = begin(&data, &bytes);
+        put_many(out, cases[i].opcode, cases[i].count);
+        fputc('.', out);
+        fclose(out);
+        assert_fails(data, bytes, cases[i].expected);
+        free(data);
+    }
+    /* lists within lists, which are dropped: nothing may recurse */
+    FILE *out = begin(&data, &bytes);
+    put_many(out, ']', 3000000);
+    put_many(out, 'a', 2999999);
+    fputs("0N.", out);
+    fclose(out);
+    assert_value(data, bytes, "N");
     free(data);
 }
 
 /* A text of PICKLE_TEXT_MAX bytes is kept, a longer one passed over. */
 TEST(test_long_texts)
 {
-    static const size_t counts[] = {PICKLE_TEXT_MAX, PICKLE_TEXT_MAX + 1, 2000000};
+    static const uint32_t counts[] = {PICKLE_TEXT_MAX, PICKLE_TEXT_MAX + 1, 2000000};
     for (size_t i = 0; i < 3; i++) {
-        size_t count = counts[i];
-        char *data = malloc(count + 8), *expected = calloc(1, count + 3);
-        assert_true(data != NULL && expected != NULL);
-        memset(data, 'x', count + 7);
-        begin(data);
-        data[2] = 'X';
-        for (size_t j = 0; j < 4; j++) {
-            data[3 + j] = (char)(count >> (8 * j));
-        }
-        data[count + 7] = '.';
-        memset(expected, 'x', count + 2);
-        expected[0] = expected[count + 1] = '\'';
-        assert_value(data, count + 8, count > PICKLE_TEXT_MAX ? "long" : expected);
+        char *data, *expected = calloc(1, counts[i] + 3);
+        size_t bytes;
+        FILE *out = begin(&data, &bytes);
+        fputc('X', out);
+        fwrite(&counts[i], sizeof(counts[i]), 1, out);
+        put_many(out, 'x', counts[i]);
+        fputc('.', out);
+        fclose(out);
+        memset(expected, 'x', counts[i] + 2);
+        expected[0] = expected[counts[i] + 1] = '\'';
+        assert_value(data, bytes, counts[i] > PICKLE_TEXT_MAX ? "long" : expected);
         free(expected);
         free(data);
     }
@@ -286,8 +284,6 @@ TEST(test_long_texts)
 /* ---- against Python ---- */
 
 static const char python[] =
-    "import pickle, random, struct, sys\n"
-    "import io\n"
     "def value(depth):\n"
     "    kind = random.randrange(14 if depth < 6 else 9)\n"
     "    if kind == 0: return None\n"
@@ -317,30 +313,17 @@ static const char python[] =
     "    random.seed(number); shared = []\n"
     "    v = [value(0) for _ in range(40)]\n"
     "    for pickler in (pickle._Pickler, pickle.Pickler):\n"
-    "        f = io.BytesIO(); pickler(f, 2 + number % 4).dump(v); p = f.getvalue(); t = text(v).encode()\n"
-    "        sys.stdout.buffer.write(struct.pack('<QQ', len(p), len(t)) + p + t)\n";
+    "        pack(v, text(v).encode(), 2 + number % 4, pickler)\n";
 
 TEST(test_python)
 {
-    char script[] = "/tmp/varve-pickle-XXXXXX", command[200];
-    int file = mkstemp(script), numbers = test_rounds(3, 6), count = 0;
-    assert_true(file >= 0);
-    assert_int_equal(write(file, python, sizeof(python) - 1), sizeof(python) - 1);
-    close(file);
-    snprintf(command, sizeof(command), "python3 %s %d", script, numbers);
-    FILE *pipe = popen(command, "r");
-
-    assert_non_null(pipe);
-    uint64_t sizes[2];
-    for (; fread(sizes, sizeof(sizes), 1, pipe) == 1; count++) {
-        char *data = malloc(sizes[0]), *expected = calloc(1, sizes[1] + 1);
-        assert_int_equal(fread(data, 1, sizes[0], pipe), sizes[0]);
-        assert_int_equal(fread(expected, 1, sizes[1], pipe), sizes[1]);
-        assert_value(data, sizes[0], expected);
-        free(data);
-        free(expected);
+    int numbers = test_rounds(3, 6), count = 0;
+    char arguments[16];
+    struct made made;
+    snprintf(arguments, sizeof(arguments), "%d", numbers);
+    for (FILE *pipe = python_open(python, arguments); python_next(pipe, &made); count++) {
+        assert_value(made.data, made.bytes, made.expected);
+        made_free(&made);
     }
-    assert_int_equal(pclose(pipe), 0);
     assert_int_equal(count, 2 * 4 * numbers);
-    unlink(script);
 }

@@ -2,7 +2,7 @@
 /*
  * The fragmentation ladder, scene by scene: each rung where only it can be, memory that is mapped and unmapped in
  * pieces, and traces that begin late or contradict themselves. Events go through the derivation as a collector does it;
- * what the views give after each of them is written out. Whole histories against a model: conformance/test_ladder.py.
+ * what the views give after each of them is written out.
  * Costs: 1 s
  */
 #include <cmocka.h>

@@ -5,6 +5,7 @@
  * Costs: 1 s
  */
 #include "support/command.h"
+#include "support/history_python.h"
 #include "support/replay.h"
 
 #include "analysis/history/database.h"
@@ -27,43 +28,19 @@ static struct scene *make_scene(void)
     return scene;
 }
 
-static void expect_equal_events(const struct history *want, const struct history *got)
+/* Events, and the segments at the end with their blocks. What a failed request found free is not in a database. */
+static void expect_equal(const struct history *want, const struct history *got)
 {
-    const struct history_device *a = &want->devices[0];
-    const struct history_device *b = &got->devices[0];
-    assert_int_equal(a->event_count, b->event_count);
-    for (size_t i = 0; i < a->event_count; i++) {
-        assert_int_equal(a->events[i].action, b->events[i].action);
-        assert_int_equal(a->events[i].size, b->events[i].size);
-        assert_int_equal(a->events[i].time_us, b->events[i].time_us);
-        assert_int_equal(want->streams[a->events[i].stream], got->streams[b->events[i].stream]);
-        if (a->events[i].action != HISTORY_OOM) {
-            assert_int_equal(a->events[i].addr, b->events[i].addr);
+    for (size_t i = 0; i < want->devices[0].event_count && i < got->devices[0].event_count; i++) {
+        if (want->devices[0].events[i].action == HISTORY_OOM) {
+            want->devices[0].events[i].addr = got->devices[0].events[i].addr;
         }
     }
-}
+    char *wanted = print_history(want), *found = print_history(got);
 
-static void expect_equal_segments(const struct history *want, const struct history *got)
-{
-    const struct history_device *a = &want->devices[0];
-    const struct history_device *b = &got->devices[0];
-    assert_int_equal(a->segment_count, b->segment_count);
-    assert_int_equal(a->block_count, b->block_count);
-    for (size_t i = 0; i < a->segment_count; i++) {
-        assert_int_equal(a->segments[i].addr, b->segments[i].addr);
-        assert_int_equal(a->segments[i].size, b->segments[i].size);
-        assert_int_equal(a->segments[i].allocated, b->segments[i].allocated);
-        assert_int_equal(a->segments[i].active, b->segments[i].active);
-        assert_int_equal(a->segments[i].requested, b->segments[i].requested);
-        assert_int_equal(a->segments[i].is_small, b->segments[i].is_small);
-        assert_int_equal(a->segments[i].block_count, b->segments[i].block_count);
-    }
-    for (size_t i = 0; i < a->block_count; i++) {
-        assert_int_equal(a->blocks[i].addr, b->blocks[i].addr);
-        assert_int_equal(a->blocks[i].size, b->blocks[i].size);
-        assert_int_equal(a->blocks[i].requested, b->blocks[i].requested);
-        assert_int_equal(a->blocks[i].state, b->blocks[i].state);
-    }
+    assert_string_equal(found, wanted);
+    free(wanted);
+    free(found);
 }
 
 /* The database holds the scene's history, and a replay of it equals the scene, which is closed. */
@@ -74,16 +51,7 @@ static void expect_round_trip(struct scene *scene)
     if (history_read_database(path, &got, NULL, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
-    expect_equal_events(scene->history, got);
-    expect_equal_segments(scene->history, got);
-    const struct history_event *event = &got->devices[0].events[1];
-    assert_int_equal(got->stacks[event->stack].frame_count, 2);
-    assert_string_equal(got->texts[got->frames[got->stacks[event->stack].first_frame].function], "allocate");
-    assert_int_equal(got->frames[got->stacks[event->stack].first_frame + 1].line, 3);
-    assert_true(got->settings.is_known);
-    assert_string_equal(got->settings.text, scene->conf);
-    assert_true(got->settings.garbage_collection_threshold == 0.8);
-    assert_int_equal(got->settings.max_split_size, -1);
+    expect_equal(scene->history, got);
     history_free(scene->history);
     scene->history = got;
     scene_expect_equal(scene);
@@ -145,7 +113,7 @@ TEST(test_late_beginning)
     struct history *got;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(history_read_database(path, &got, NULL, NULL), VARVE_OK);
-        expect_equal_events(scene->history, got);
+        expect_equal(scene->history, got);
         history_free(got);
         write_replay(scene);
     }

@@ -73,28 +73,68 @@ static void check_smallest(const struct scene *scene, struct explain *explain)
 /* Small pieces of a large segment stay, so that the segment can't be given back. */
 static const char pinned[] = "a=60M -a +4M !58M";
 
-TEST(test_fragmentation)
+static const struct {
+    const char *conf;
+    uint64_t limit;
+    const char *calls;
+    struct {
+        enum explain_kind kind;
+        const char *change;
+    } answers[3]; /* those that must be there; without one: there is none */
+    const char *no_rule;
+    uint64_t smallest; /* 0: only what a replay says */
+} cases[] = {
+    /* 60 MiB and a segment of 58 MiB beside it; a call of empty_cache takes the small block from the large segment */
+    {"",
+     100 * MIB,
+     pinned,
+     {{EXPLAIN_SETTING, "expandable_segments:True"},
+      {EXPLAIN_POLICY, "none"},
+      {EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()"}},
+     "research_after_release:True",
+     118 * MIB},
+    /* what is in use and the request are more than the limit */
+    {"", 100 * MIB, "+60M !42M", {{EXPLAIN_SETTING, NULL}}, "research_after_release:True", 102 * MIB},
+    /* the block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool
+     * again */
+    {"", 64 * MIB, "a=60M -a a=40M b=2M -a~7 +512 !38M -b", {{EXPLAIN_RULE, "research_after_release:True"}}, NULL, 0},
+    /* the setting that it was recorded with is the reason: large blocks are not cut, 56 MiB have the whole segment */
+    {"max_split_size_mb:32",
+     100 * MIB,
+     "a=60M -a +56M +38M !4M",
+     {{EXPLAIN_SETTING, "without max_split_size_mb:32"}, {EXPLAIN_SETTING, "no settings"}},
+     NULL,
+     0},
+};
+
+TEST(test_causes)
 {
-    struct scene *scene = scene_of("", 100 * MIB, pinned);
-    struct explain *explain = open_scene(scene);
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    size_t tried;
-    size_t count = explain_find(explain, 0, answers, &tried);
-    assert_int_equal(explain_get_facts(explain)->failure_count, 1);
-    assert_true(explain_fails_again(explain, 0));
-    assert_true(tried > count && count > 0);
-    assert_non_null(find(answers, count, EXPLAIN_SETTING, "expandable_segments:True"));
-    assert_non_null(find(answers, count, EXPLAIN_POLICY, "none"));
-    assert_null(find(answers, count, EXPLAIN_RULE, "research_after_release:True"));
-    check_answers(scene, answers, count);
-    check_smallest(scene, explain);
-    /* 60 MiB and a segment of 58 MiB beside it */
-    assert_int_equal(explain_smallest_limit(explain, 0, EXPLAIN_RECORDED), 118 * MIB);
-    explain_close(explain);
-    scene_close(scene);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene *scene = scene_of(cases[i].conf, cases[i].limit, cases[i].calls);
+        assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
+        struct explain *explain = open_scene(scene);
+        struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+        size_t tried;
+        size_t count = explain_find(explain, 0, answers, &tried);
+        assert_int_equal(explain_get_facts(explain)->failure_count, 1);
+        assert_true(explain_fails_again(explain, 0));
+        assert_true(tried > count && (count > 0) == (cases[i].answers[0].change != NULL));
+        for (size_t k = 0; k < 3 && cases[i].answers[k].change != NULL; k++) {
+            if (find(answers, count, cases[i].answers[k].kind, cases[i].answers[k].change) == NULL) {
+                fail_msg("%s: no answer %s", cases[i].calls, cases[i].answers[k].change);
+            }
+        }
+        assert_true(cases[i].no_rule == NULL || find(answers, count, EXPLAIN_RULE, cases[i].no_rule) == NULL);
+        check_answers(scene, answers, count);
+        check_smallest(scene, explain);
+        if (cases[i].smallest != 0) {
+            assert_int_equal(explain_smallest_limit(explain, 0, EXPLAIN_RECORDED), cases[i].smallest);
+        }
+        explain_close(explain);
+        scene_close(scene);
+    }
 }
 
-/* A call of empty_cache before the small block takes it from the large segment. */
 TEST(test_empty_cache)
 {
     struct scene *scene = scene_of("", 100 * MIB, pinned);
@@ -104,63 +144,11 @@ TEST(test_empty_cache)
     size_t count = explain_find(explain, 0, answers, &tried);
     const struct explain_answer *answer = find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
     const struct history_device *device = &scene->history->devices[0];
-    assert_non_null(answer);
     assert_int_equal(answer->failures, 0);
     assert_int_equal(answer->empty_live, 0);
     assert_int_equal(answer->empty_requests, 1);
     assert_int_equal(device->events[answer->empty_event].action, HISTORY_ALLOC);
     assert_int_equal(device->events[answer->empty_event].size, 4 * MIB);
-    explain_close(explain);
-    scene_close(scene);
-}
-
-/* What is in use and the request are more than the limit. */
-TEST(test_over_limit)
-{
-    struct scene *scene = scene_of("", 100 * MIB, "+60M !42M");
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    struct explain *explain = open_scene(scene);
-    size_t tried;
-    assert_int_equal(explain_find(explain, 0, answers, &tried), 0);
-    assert_true(tried > 0);
-    check_smallest(scene, explain);
-    assert_int_equal(explain_smallest_limit(explain, 0, EXPLAIN_RECORDED), 102 * MIB);
-    explain_close(explain);
-    scene_close(scene);
-}
-
-/* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool
- * again. */
-TEST(test_pending)
-{
-    struct scene *scene = scene_of("", 64 * MIB, "a=60M -a a=40M b=2M -a~7 +512 !38M -b");
-    struct explain *explain = open_scene(scene);
-    assert_true(explain_fails_again(explain, 0));
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    size_t tried;
-    size_t count = explain_find(explain, 0, answers, &tried);
-    assert_non_null(find(answers, count, EXPLAIN_RULE, "research_after_release:True"));
-    check_answers(scene, answers, count);
-    check_smallest(scene, explain);
-    explain_close(explain);
-    scene_close(scene);
-}
-
-/* The setting that it was recorded with is the reason: large blocks are not cut. */
-TEST(test_recorded_setting)
-{
-    /* 56 MiB have the whole segment of 60 */
-    struct scene *scene = scene_of("max_split_size_mb:32", 100 * MIB, "a=60M -a +56M +38M !4M");
-    assert_int_equal(replay_settings(scene->history, scene->conf, &scene->history->settings, NULL), VARVE_OK);
-    struct explain *explain = open_scene(scene);
-    assert_true(explain_fails_again(explain, 0));
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    size_t tried;
-    size_t count = explain_find(explain, 0, answers, &tried);
-    assert_non_null(find(answers, count, EXPLAIN_SETTING, "without max_split_size_mb:32"));
-    assert_non_null(find(answers, count, EXPLAIN_SETTING, "no settings"));
-    check_answers(scene, answers, count);
-    check_smallest(scene, explain);
     explain_close(explain);
     scene_close(scene);
 }

@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many settings of one history give what a replay of each gives, on any number of threads; what the requests need is
- * what a plain sum of the live ones says; metrics are worked out by hand for a program of four requests; settings from
- * words.
+ * What the requests of a history need is what a plain sum of the live ones says; metrics are worked out by hand for a
+ * program of four requests; settings from words. That a play is what a replay gives: tests/conformance/test_compare.py.
  * Runs threads: plays.
  * Costs: 1 s
  */
-#include "support/random.h"
 #include "support/replay.h"
 
 #include "analysis/whatif/demand.h"
-#include "analysis/whatif/profile.h"
 #include "analysis/whatif/settings.h"
 
 #include <math.h>
-
-#define SETTINGS_MAX 128
 
 static void play(const struct scene *scene, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes)
@@ -73,61 +68,11 @@ TEST(test_settings)
 
 /* ---- plays ---- */
 
-static struct scene *random_scene(uint64_t seed)
-{
-    const struct scene_life life = {"", 0, 300, 32, 2, 1, false};
-    return scene_random(&life, &seed);
-}
-
-static void expect_same(const struct scene *scene, const struct whatif_setting *setting,
-                        const struct whatif_outcome *outcome)
-{
-    struct replay_options options = {.policy = setting->policy,
-                                     .conf = setting->conf,
-                                     .memory_limit = setting->memory_limit,
-                                     .capacity = setting->capacity};
-    struct varve_message message = {""};
-    struct replay_result result = {0};
-    assert_int_equal(replay_run(scene->history, &options, &result, &message), outcome->error);
-    if (outcome->error == VARVE_OK) {
-        assert_memory_equal(&outcome->result.stats, &result.stats, sizeof(result.stats));
-        assert_int_equal(outcome->result.ooms, result.ooms);
-        assert_int_equal(outcome->result.skipped, result.skipped);
-        assert_int_equal(outcome->result.device_ns, result.device_ns);
-        assert_true(outcome->result.device_ns > 0);
-    }
-}
-
-TEST(test_plays_are_replays)
-{
-    static const char *const confs[] = {"", "expandable_segments:True", "max_split_size_mb:24"};
-    static const uint64_t capacities[] = {200 * MIB, 1024 * MIB};
-    struct whatif_grid grid = {.confs = confs, .conf_count = 3, .capacities = capacities, .capacity_count = 2};
-    struct whatif_outcome *outcomes = calloc(SETTINGS_MAX, sizeof(*outcomes));
-    struct scene *scene = random_scene(test_first_seed(1));
-    struct varve_message message = {""};
-    assert_non_null(outcomes);
-    struct whatif_settings settings;
-    assert_int_equal(whatif_settings_make(&grid, &settings, &message), VARVE_OK);
-    assert_in_range(settings.count, 6, SETTINGS_MAX);
-    settings.items[2].policy = "nosuch"; /* the others are played all the same */
-    for (unsigned threads = 1; threads <= 4; threads += 3) {
-        play(scene, settings.items, settings.count, threads, outcomes);
-        for (size_t i = 0; i < settings.count; i++) {
-            assert_true((outcomes[i].error == VARVE_OK) == (i != 2));
-            if (!whatif_needs_profile(settings.items[i].policy)) { /* a replay alone has no plan */
-                expect_same(scene, &settings.items[i], &outcomes[i]);
-            }
-        }
-    }
-    whatif_settings_free(&settings);
-    scene_close(scene);
-    free(outcomes);
-}
-
 TEST(test_stop_at_oom)
 {
-    struct scene *scene = random_scene(7);
+    const struct scene_life life = {"", 0, 300, 32, 2, 1, false};
+    uint64_t seed = 7;
+    struct scene *scene = scene_random(&life, &seed);
     struct whatif_setting settings[2] = {{.memory_limit = 60 * MIB}, {.memory_limit = 60 * MIB, .stop_at_oom = true}};
     struct whatif_outcome outcomes[2];
     play(scene, settings, 2, 1, outcomes);

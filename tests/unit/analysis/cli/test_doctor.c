@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`, its lines on GPUs: device nodes of every kind in a folder made for it, drivers that start,
- * refuse, crash and hang (programs/cuda/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there.
- * Costs: 2 s
+ * `varve doctor`, its lines on GPUs: device nodes of every kind in a folder made for it, drivers that start, refuse,
+ * crash and hang (programs/cuda/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there. And those on
+ * LTTng, with scripts in the place of lttng and lttng-sessiond: a daemon that answers, one that does not, none; sessions
+ * of recorders that are gone. LTTng itself is not asked.
+ * Costs: 4 s
  */
 #include <cmocka.h>
 
@@ -18,13 +20,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char *folder;
+static char *folder, *path_before, search_path[8192];
 
+/* Programs of a folder of ours come first. */
 static int setup(void **state)
 {
     (void)state;
+    const char *given = getenv("PATH");
+    path_before = strdup(given != NULL ? given : "/usr/bin:/bin");
     folder = test_folder_enter();
-    return 0;
+    snprintf(search_path, sizeof(search_path), "%s/bin:%s", folder, path_before);
+    return mkdir("bin", 0755) | setenv("PATH", search_path, 1);
 }
 
 static int teardown(void **state)
@@ -33,7 +39,20 @@ static int teardown(void **state)
     unsetenv("LD_LIBRARY_PATH");
     unsetenv("VARVE_CUPTI_LIBRARY");
     test_folder_leave(folder);
-    return 0;
+    int error = setenv("PATH", path_before, 1);
+    free(path_before);
+    return error;
+}
+
+/* What a program of that name does. */
+static void program_is(const char *name, const char *shell)
+{
+    char program[64], script[4096];
+    snprintf(program, sizeof(program), "bin/%s", name);
+    int length = snprintf(script, sizeof(script), "#!/bin/sh\n%s\n", shell);
+    unlink(program);
+    file_write(program, script, (size_t)length);
+    assert_int_equal(chmod(program, 0755), 0);
 }
 
 static const struct doctor_line *line_of(const struct doctor_lines *lines, const char *key)
@@ -148,9 +167,9 @@ static void assert_driver(const char *fake, const char *const *words)
 
 TEST(test_drivers)
 {
-    char path[8192];
-    snprintf(path, sizeof(path), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
-    assert_int_equal(symlink(path, "libcuda.so.1"), 0);
+    char library[8192];
+    snprintf(library, sizeof(library), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
+    assert_int_equal(symlink(library, "libcuda.so.1"), 0);
     DRIVER("ok", "{\"key\":\"cuda\",\"state\":\"ok\",\"found\":\"driver for CUDA 13.0, 10 devices, ",
            "\"found\":\"0: Fake 0, 1.00 GiB\"", "\"found\":\"7: Fake 7, 8.00 GiB\"", "\"found\":\"and 2 more\"",
            "{\"key\":\"cuda_memory\",\"state\":\"warning\",\"found\":\"cuda: the driver has no ",
@@ -171,27 +190,6 @@ TEST(test_drivers)
 
 /* ---- PyTorch and CUPTI ---- */
 
-/* python3 of PATH: what it does about the question. */
-static void python_is(const char *shell)
-{
-    char script[8192];
-    int length = snprintf(script, sizeof(script), "#!/bin/sh\n%s\n", shell);
-    mkdir("bin", 0755);
-    unlink("bin/python3");
-    file_write("bin/python3", script, (size_t)length);
-    assert_int_equal(chmod("bin/python3", 0755), 0);
-}
-
-static void version_is(const char *version, const char *cuda)
-{
-    char text[256];
-    int length = snprintf(text, sizeof(text),
-                          "from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '%s'\n"
-                          "cuda: Optional[str] = %s\nhip: Optional[str] = None\n",
-                          version, cuda);
-    file_write("packages/torch/version.py", text, (size_t)length);
-}
-
 static struct doctor_line pytorch_line(int driver, char *where, size_t bytes)
 {
     struct doctor_lines lines = {.count = 0};
@@ -199,40 +197,44 @@ static struct doctor_line pytorch_line(int driver, char *where, size_t bytes)
     return *line_of(&lines, "pytorch");
 }
 
+#define THERE "echo noise; echo \"varve:$PWD/packages/torch\""
+
+/* What python3 does about the question, and what the package says of itself. */
+static const struct {
+    const char *shell, *version, *cuda;
+    int driver;
+    enum doctor_state state;
+    const char *found;
+} installed[] = {
+    {THERE, "2.11.0+cu130", "'13.0'", 13000, DOCTOR_OK, "PyTorch 2.11.0+cu130 for CUDA 13.0, "},
+    {THERE, "2.11.0+cu130", "'13.0'", 0, DOCTOR_OK, "PyTorch 2.11.0+cu130 for CUDA 13.0, "},
+    {THERE, "2.11.0+cu130", "'13.0'", 12080, DOCTOR_WARNING, "is for CUDA 13.0, the driver for CUDA 12.8"},
+    {THERE, "2.11.0+cpu", "None", 13000, DOCTOR_WARNING, "without CUDA"},
+    {"echo varve:", "", "", 13000, DOCTOR_MISSING, ""},
+    {"exit 1", "", "", 13000, DOCTOR_WARNING, "does not run"},
+};
+
 TEST(test_pytorch)
 {
-    const char *given = getenv("PATH");
-    char *before = strdup(given != NULL ? given : "/usr/bin:/bin");
+    char where[4096], text[256];
+    assert_int_equal(mkdir("packages", 0755) | mkdir("packages/torch", 0755), 0);
+    for (size_t i = 0; i < sizeof(installed) / sizeof(installed[0]); i++) {
+        int length = snprintf(text, sizeof(text),
+                              "from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '%s'\n"
+                              "cuda: Optional[str] = %s\nhip: Optional[str] = None\n",
+                              installed[i].version, installed[i].cuda);
+        file_write("packages/torch/version.py", text, (size_t)length);
+        program_is("python3", installed[i].shell);
+        struct doctor_line line = pytorch_line(installed[i].driver, where, sizeof(where));
+        assert_line(&line, installed[i].state, installed[i].found);
+        snprintf(text, sizeof(text), "%s/packages", folder);
+        assert_string_equal(where, strcmp(installed[i].shell, THERE) == 0 ? text : "");
+    }
     struct doctor_lines none = {.count = 0};
-    assert_int_equal(mkdir("packages", 0755), 0);
-    assert_int_equal(mkdir("packages/torch", 0755), 0);
-    char path[8192];
-    snprintf(path, sizeof(path), "%s/bin:%s", folder, before);
-    assert_int_equal(setenv("PATH", path, 1), 0);
-    snprintf(path, sizeof(path), "echo noise; echo 'varve:%s/packages/torch'", folder);
-    python_is(path);
-    version_is("2.11.0+cu130", "'13.0'");
-    char where[4096];
-    struct doctor_line line = pytorch_line(13000, where, sizeof(where));
-    assert_line(&line, DOCTOR_OK, "PyTorch 2.11.0+cu130 for CUDA 13.0, ");
-    snprintf(path, sizeof(path), "%s/packages", folder);
-    assert_string_equal(where, path);
-    assert_int_equal(pytorch_line(0, where, sizeof(where)).state, DOCTOR_OK);
-    line = pytorch_line(12080, where, sizeof(where));
-    assert_line(&line, DOCTOR_WARNING, "is for CUDA 13.0, the driver for CUDA 12.8");
-    version_is("2.11.0+cpu", "None");
-    line = pytorch_line(13000, where, sizeof(where));
-    assert_line(&line, DOCTOR_WARNING, "without CUDA");
-    python_is("echo varve:");
-    assert_int_equal(pytorch_line(13000, where, sizeof(where)).state, DOCTOR_MISSING);
-    assert_string_equal(where, "");
-    python_is("exit 1");
-    assert_non_null(strstr(pytorch_line(13000, where, sizeof(where)).found, "does not run"));
     assert_int_equal(setenv("PATH", "/nonexistent", 1), 0);
     doctor_check_pytorch(&none, 13000, where, sizeof(where));
     assert_int_equal(none.count, 0);
-    assert_int_equal(setenv("PATH", before, 1), 0);
-    free(before);
+    assert_int_equal(setenv("PATH", search_path, 1), 0);
 }
 
 static struct doctor_line cupti_line(const char *packages)
@@ -263,6 +265,65 @@ TEST(test_cupti)
     assert_int_equal(setenv("VARVE_CUPTI_LIBRARY", library, 1), 0);
     line = cupti_line(packages);
     assert_line(&line, DOCTOR_OK, "lib_doctor_cuda.so");
+}
+
+/* ---- LTTng ---- */
+
+/* The answer to `list`: a line of shell. */
+static void lttng_is(const char *list)
+{
+    char shell[2048];
+    snprintf(shell, sizeof(shell), "[ \"$*\" = '--no-sessiond --mi xml list' ] || exit 9\n%s", list);
+    program_is("lttng", shell);
+}
+
+TEST(test_daemon)
+{
+    program_is("lttng-sessiond", "[ \"$1\" = --version ] && echo 2.99.7");
+    lttng_is("echo 'Error: none' >&2; exit 1");
+    EXPECT(0, "doctor --json", "{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ");
+    EXPECT(0, "doctor --json", "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"none runs; ");
+    lttng_is("echo '<sessions><session><name>one</name></session></sessions>'");
+    EXPECT(0, "doctor --json", "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"runs; it has 1 session\"");
+    lttng_is("sleep 600");
+    EXPECT(0, "doctor --json",
+           "{\"key\":\"lttng_daemon\",\"state\":\"warning\",\"found\":\"the session daemon does not answer");
+}
+
+TEST(test_sessions)
+{
+    pid_t gone = fork();
+    if (gone == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    char list[1024];
+    snprintf(list, sizeof(list),
+             "for name in varve-%d-00abcd varve-1-00abcd varve-x varve- other-%d-1; do\n"
+             "    echo \"<session><name>$name</name></session>\"\n"
+             "done",
+             (int)gone, (int)gone);
+    lttng_is(list);
+    snprintf(list, sizeof(list), "{\"key\":\"lttng_session\",\"state\":\"warning\",\"found\":\"varve-%d-00abcd\"",
+             (int)gone);
+    EXPECT(0, "doctor --json", list, "!\"found\":\"varve-x\"", "!\"found\":\"varve-\"", "!\"found\":\"other-");
+    EXPECT(0, "doctor --json", "runs; it has 5 sessions");
+}
+
+/* Sessions are made by liblttng-ctl: the program lttng only shows them. */
+TEST(test_tools_missing)
+{
+    char alone[4096];
+    snprintf(alone, sizeof(alone), "%s/bin", folder);
+    assert_int_equal(setenv("PATH", alone, 1), 0);
+    unlink("bin/lttng");
+    EXPECT(0, "doctor --json", "{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ");
+    EXPECT(0, "doctor --json",
+           "{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"not asked for its sessions: no lttng in PATH");
+    assert_int_equal(unlink("bin/lttng-sessiond"), 0);
+    EXPECT(0, "doctor --json", "{\"key\":\"lttng_tools\",\"state\":\"missing\",\"found\":\"no lttng-sessiond in PATH\"",
+           "!\"lttng_daemon\"");
+    assert_int_equal(setenv("PATH", search_path, 1), 0);
 }
 
 TEST_FILE(setup, teardown)

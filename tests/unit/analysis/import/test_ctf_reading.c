@@ -1,10 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CTF traces of another version of the provider: fields that it has renamed, left out, reordered, or given
- * another width or sign; events that are not ours or not known; and what LTTng says that it discarded.
+ * CTF traces: every kind of record with all its fields (definitions: tests/conformance/test_lttng_equal.py, whose
+ * recordings by way of LTTng equal those without it); of another version of the provider, fields that it has renamed,
+ * left out, reordered, or given another width or sign; events that are not ours or not known; and what LTTng says that
+ * it discarded.
  * Costs: 1 s
  */
 #include "support/lttng/ctf_reading.h"
+
+/* The fields of a record in their order: bytes and value. The first and the third one have the number added. */
+static const struct {
+    unsigned bytes;
+    uint64_t value;
+} fields[] = {{4, 0x80000001},
+              {4, 0x80000002},
+              {8, UINT64_C(0xfffffffffff00000)},
+              {8, UINT64_MAX - 1},
+              {4, (uint32_t)-7},
+              {4, INT32_MAX},
+              {1, 255},
+              {8, UINT64_C(0xabcdef012345)},
+              {2, 65535},
+              {2, 65534},
+              {8, UINT64_C(0xfedcba987654)},
+              {8, UINT64_C(0xffff800000000010)},
+              {8, UINT64_MAX},
+              {8, UINT64_MAX - 3},
+              {8, UINT64_C(1) << 63},
+              {1, 200} /* no label */,
+              {4, UINT32_MAX},
+              {1, 255} /* also flags that are not stored */};
+
+/* Every kind by its name, from the list that the provider is made of too. */
+TEST_WITH(test_records, enter, leave)
+{
+    static const struct ctf_writing_class classes[] = {
+#define CLASS(code, NAME, name, group, addr, size, requested, arg, meaning) {"varve:" #name, CTF_RECORD_FIELDS},
+        VARVE_EVENT_LIST(CLASS)
+#undef CLASS
+    };
+    static const unsigned kinds[] = {
+#define KIND(code, NAME, name, group, addr, size, requested, arg, meaning) VARVE_KIND_##NAME,
+        VARVE_EVENT_LIST(KIND)
+#undef KIND
+    };
+    size_t count = sizeof(kinds) / sizeof(kinds[0]);
+    struct ctf_writing out = {0};
+    ctf_writing_metadata("t", classes, count);
+    ctf_writing_packet(&out, 0, 0);
+    for (unsigned i = 0; i < count; i++) {
+        ctf_writing_event(&out, i);
+        for (size_t k = 0; k < sizeof(fields) / sizeof(fields[0]); k++) {
+            ctf_writing_put(&out, fields[k].bytes, fields[k].value + (k == 0 || k == 2 ? i : 0));
+        }
+    }
+    ctf_writing_packet_end(&out);
+    ctf_writing_save(&out, "t", "c_0");
+    read_trace("t");
+    assert_int_equal(got.count, count);
+    assert_int_equal(got.counts.records, count);
+    assert_int_equal(got.counts.clipped, 0);
+    for (unsigned i = 0; i < count; i++) {
+        const struct varve_sink_item *item = &got.items[i];
+        const struct varve_record *record = &item->of.record.record;
+        assert_int_equal(item->kind, VARVE_SINK_ITEM_RECORD);
+        assert_int_equal(item->of.record.origin.process, 0x80000001 + i);
+        assert_int_equal(item->of.record.origin.ring, 0x80000002);
+        assert_int_equal(item->of.record.origin.pid, -7);
+        assert_int_equal(item->of.record.origin.tid, INT32_MAX);
+        assert_true(item->of.record.ring_seq == UINT64_C(0xfffffffffff00000) + i);
+        assert_int_equal(varve_record_kind(record), kinds[i]);
+        assert_int_equal(varve_record_flags(record), VARVE_FLAGS_STORED);
+        assert_true(varve_record_dev_seq(record) == UINT64_C(0xabcdef012345));
+        assert_true(varve_record_id(record) == UINT64_C(0xfedcba987654));
+        assert_int_equal(varve_record_stream(record), 65535);
+        assert_true(record->ticks == UINT64_MAX - 1);
+        assert_true(record->addr == UINT64_C(0xffff800000000010));
+        assert_true(record->size == UINT64_MAX);
+        assert_true(record->requested == UINT64_MAX - 3);
+        assert_true(record->arg == UINT64_C(1) << 63);
+        assert_int_equal(record->callsite, UINT32_MAX);
+        assert_int_equal(record->pool, 65534);
+        assert_int_equal(record->device, 255);
+        assert_int_equal(record->cause, 200);
+    }
+}
+
+/* ---- other versions ---- */
 
 TEST_WITH(test_other_fields, enter, leave)
 {

@@ -1,10 +1,13 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A real Python program recorded by default: the whole time until the result is ready, and the time inside the program.
 
-bench_python_program.sh runs it with the interpreter of an environment that has the libraries. The program imports
-numpy, pandas, scipy, scikit-learn and matplotlib and trains a forest, on one thread; it times itself from its first
-line to its last. By itself, under `varve record`, `memray run --native`, `memray run` and heaptrack, in turn,
-VARVE_BENCH_PROGRAM_ROUNDS times. Then once with `--keep totals`, of which the size counts. """
+The program imports numpy, pandas, scipy, scikit-learn and matplotlib and trains a forest, on one thread; it times
+itself from its first line to its last. By itself, under `varve record`, `memray run --native`, `memray run` and
+heaptrack, in turn, VARVE_BENCH_PROGRAM_ROUNDS times. Then once with `--keep totals`, of which the size counts. Its
+libraries and memray are in a virtual environment that is made once, in VARVE_BENCH_VENV (default: below the user's
+cache folder), of what PyPI has then; VARVE_BENCH_PYTHON says with which interpreter. An environment that was made
+otherwise is taken as it is."""
 
 import json
 import os
@@ -16,6 +19,9 @@ WHOLE_RATIO = 1  # memray --native's whole time over ours
 ADDED_RATIO = 2  # the same of what is added inside the program
 EVENT_BYTES = 100
 TOTALS_BYTES = 5_000_000
+VENV = os.environ.get("VARVE_BENCH_VENV") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "varve", "bench-python")
+PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib")
 
 
 def program():
@@ -42,6 +48,30 @@ def program():
 
 
 # ---- how it is run ----
+
+def environment():
+    """The interpreter with the libraries; None, with a line that says why. memray may be missing: that is a peer."""
+    python = os.path.join(VENV, "bin", "python")
+
+    def works(*command):
+        return os.path.exists(command[0]) and bench.subprocess.run(command, stdout=sys.stderr, stderr=sys.stderr,
+                                                                   check=False).returncode == 0
+
+    def is_there():
+        return works(python, "-c", "import numpy, pandas, scipy, sklearn, matplotlib")
+
+    if is_there():
+        return python
+    bench.note(f"{BENCH}: installing {' '.join(PACKAGES)} and memray from PyPI into {VENV}")
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    if not works(bench.shutil.which(os.environ.get("VARVE_BENCH_PYTHON", "python3")), "-m", "venv", VENV):
+        return bench.skip(BENCH, "no virtual environment")
+    if not works(*pip, *PACKAGES) or not is_there():
+        return bench.skip(BENCH, "the program's libraries could not be installed from PyPI")
+    if not works(*pip, "memray"):
+        bench.note(f"{BENCH}: memray could not be installed")
+    return python
+
 
 def figures_of(out):
     """The program's own line: a recorder may print before and after it."""
@@ -100,10 +130,6 @@ def peers(folder, python):
 
 # ---- figures ----
 
-def of(runs, key):
-    return [run[key] for run in runs]
-
-
 def added(runs, plain):
     """What is added inside the program; a run that is no slower than by itself adds next to nothing."""
     return [max(run["s"] - own["s"], 0.001) for run, own in zip(runs, plain)]
@@ -112,12 +138,12 @@ def added(runs, plain):
 def compare(name, ours, theirs, plain):
     is_native = name == "memray --native"
     median = bench.statistics.median
-    bench.compare(BENCH, "whole time", of(ours, "whole"), of(theirs, "whole"), "s", name,
+    bench.compare(BENCH, "whole time", bench.column(ours, "whole"), bench.column(theirs, "whole"), "s", name,
                   WHOLE_RATIO if is_native else None,
-                  own=round(median(of(plain, "whole")), 3), bytes=int(median(of(ours, "bytes"))),
-                  peer_bytes=int(median(of(theirs, "bytes"))))
+                  own=round(median(bench.column(plain, "whole")), 3), bytes=int(median(bench.column(ours, "bytes"))),
+                  peer_bytes=int(median(bench.column(theirs, "bytes"))))
     bench.compare(BENCH, "added inside the program", added(ours, plain), added(theirs, plain), "s", name,
-                  ADDED_RATIO if is_native else None, own=round(median(of(plain, "s")), 3))
+                  ADDED_RATIO if is_native else None, own=round(median(bench.column(plain, "s")), 3))
 
 
 def measure_totals(folder, command):
@@ -129,7 +155,9 @@ def measure_totals(folder, command):
 
 
 def measure(folder):
-    python = sys.argv[1]
+    python = environment()
+    if python is None:
+        return
     command = [os.path.abspath(__file__), "program"]
     prefixes = peers(folder, python)
     plain, ours = [], []
