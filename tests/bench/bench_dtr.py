@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operator logs played under a budget: events of the schedule a second. Budgets lie between what the log needs at
-least and its peak, so that much is evicted."""
+"""Operator logs played under a budget: events of the schedule a second, and beside the naive model in Python that the
+decisions are compared with, on the same log in the same run. Budgets lie between what the log needs at least and its
+peak, so that much is evicted. """
 
 import os
 import statistics
 import sys
+import time
 
 import common as bench
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conformance"))
 import dtr_logs  # noqa: E402
+import dtr_model  # noqa: E402
 
 ROUNDS = bench.number("VARVE_BENCH_DTR_ROUNDS", 5)
 OPERATORS = bench.number("VARVE_BENCH_DTR_OPERATORS", 600)
@@ -34,10 +37,11 @@ class Network(dtr_logs.Maker):
 
 
 def write_log(folder, operators):
+    entries = Network(operators).entries
     path = os.path.join(folder, f"network-{operators}.log")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(dtr_logs.as_text(Network(operators).entries))
-    return path
+        file.write(dtr_logs.as_text(entries))
+    return path, entries
 
 
 def play(path, heuristic, budget, *options):
@@ -50,6 +54,15 @@ def budget_of(path):
     return int(free["lower_bound"] + SHARE * (free["baseline_memory"] - free["lower_bound"]))
 
 
+def model_seconds(schedule, heuristic, budget, ours):
+    begin = time.monotonic()
+    theirs = dtr_model.Run(heuristic, budget, "eager").play(schedule)
+    seconds = time.monotonic() - begin
+    if any(theirs[key] != ours[key] for key in ("status", "clock", "evictions")):
+        raise bench.Broken(f"{heuristic}: the model got {theirs}, varve {ours}")
+    return seconds
+
+
 def measure_rate(path, operators, heuristic, target, search):
     budget = budget_of(path)
     runs = [play(path, heuristic, budget, "--search", search) for _ in range(ROUNDS)]
@@ -59,12 +72,25 @@ def measure_rate(path, operators, heuristic, target, search):
                  evictions=runs[0]["evictions"], overhead=round(runs[0]["overhead"], 3))
 
 
+def measure_model(path, entries, heuristic):
+    budget = budget_of(path)
+    schedule = dtr_model.Schedule(entries)
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        run = play(path, heuristic, budget)
+        ours.append(run["seconds"] * 1e3)
+        theirs.append(model_seconds(schedule, heuristic, budget, run) * 1e3)
+    bench.compare("dtr", f"{heuristic}, {OPERATORS} operators", ours, theirs, "ms", "model in Python",
+                  events=run["events"])
+
+
 def measure(folder):
-    path = write_log(folder, OPERATORS)
+    path, entries = write_log(folder, OPERATORS)
     for heuristic, target in RATE.items():
+        measure_model(path, entries, heuristic)
         measure_rate(path, OPERATORS, heuristic, target, "scan")
     # Where thousands of storages may be evicted, to look at all of them each time is what takes the time.
-    path = write_log(folder, LONG)
+    path, _ = write_log(folder, LONG)
     for search in ("scan", "kinetic"):
         measure_rate(path, LONG, "dtr-eq", None, search)
 
