@@ -91,8 +91,8 @@ def seconds_of(question, path, *more):
 def measure_questions(folder):
     path = os.path.join(folder, "trace.db")
     made = make("whole", path, LONG)
-    for name, size, target in (("before derived tables and indexes", made["bytes_stored"], 64),
-                               ("complete", os.path.getsize(path), 140)):
+    for name, size, target in (("before derived tables and indexes", made["bytes_stored"], 45),
+                               ("complete", os.path.getsize(path), 100)):
         bench.figure("store", f"event on disk, {name}", size / LONG, "bytes", target, events=LONG)
     bench.note(f"bench_store: {made['stored_s']} s to store the events,"
                f" {made['seconds'] - made['stored_s']:.1f} s to complete the database")

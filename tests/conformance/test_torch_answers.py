@@ -272,7 +272,9 @@ class Cxx(OnVarve):
         """Of our allocator, in place of PyTorch's exception; the program's benchmark mode stays as it wants it."""
         result, err = self.python(self.BENCHMARK + """
         torch.cuda._lazy_init()
-        result["largest"] = ctypes.CDLL("libtorch_cuda.so").fake_ask_cache_info(0)
+        ask = ctypes.CDLL("libtorch_cuda.so").fake_ask_cache_info
+        ask.restype = ctypes.c_size_t
+        result["largest"] = ask(0)
         """)
         self.assertGreater(result["largest"], 2)
         self.assertEqual((result["benchmark"], result["again"], err), (True, True, []))

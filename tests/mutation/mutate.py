@@ -13,8 +13,8 @@ the right line and chosen by a number in the file, which `wake` changes in place
 
 `run` works in JOBS boxes (default: as many as processors): the file system as it is, but what is written is the box's
 own and goes with it. That wants root. First all tests run once, and note which faults they reach; what fails then
-finds nothing. A test that fails with a fault counts if it passes without it, and fails again with it. With VARVE_FULL=1
-the tests are in full size. x86-64 only."""
+finds nothing. A test that fails with a fault counts if it passes without it, and fails again with it. What the quick
+tier does not find is tried on the same tests in full size. x86-64 only."""
 
 import collections
 import concurrent.futures
@@ -209,10 +209,11 @@ def reach(build, test):
     return {"test": test, "seconds": seconds, "reached": reached, "passed": passed}
 
 
-def attempt(build, number, tests):
+def attempt(build, number, tests, full=""):
     """In a box: the first of the tests that finds the fault."""
+    os.environ["VARVE_FULL"] = full
     for test, seconds in json.loads(tests):
-        limit = 30 + 5 * seconds
+        limit = LIMIT if full else 30 + 5 * seconds
         wake(number, build)
         if not has_passed(build, test, limit):
             wake(ASLEEP, build)
@@ -245,17 +246,23 @@ def run(build, jobs=os.cpu_count(), *numbers):
         known.sort(key=lambda one: one["seconds"])
         print(f"mutate: {len(known)} of {len(tests)} tests pass without a fault", flush=True)
 
-        def is_found(one):
-            reaching = [(test["test"], test["seconds"]) for test in known
-                        if test["reached"] is None or one["number"] in test["reached"]]
-            result = boxed("attempt", build, str(one["number"]), json.dumps(reaching))
-            by = "BROKEN" if result is None else f"found by {result['found']}" if result["found"] else "NOT FOUND"
-            print(f"{one['number']:3} {by}, reached by {len(reaching)}  {one['kind']} {one['file']}:{one['line']}",
-                  flush=True)
-            return by.startswith("found")
+        def reaching(one):
+            return [(test["test"], test["seconds"]) for test in known
+                    if test["reached"] is None or one["number"] in test["reached"]]
 
-        found = sum(boxes.map(is_found, listed))
-    print(f"mutate: {found} of {len(listed)} faults found")
+        def is_found(one, tests, full=""):
+            result = boxed("attempt", build, str(one["number"]), json.dumps(tests), full)
+            if result is None or result["found"] or not full:
+                by = "BROKEN" if result is None else f"found by {result['found']}" if result["found"] else "NOT FOUND"
+                print(f"{one['number']:3} {by}{' in full size' if full else ''}, reached by {len(reaching(one))}  "
+                      f"{one['kind']} {one['file']}:{one['line']}", flush=True)
+            return bool(result and result["found"])
+
+        in_quick = list(boxes.map(lambda one: is_found(one, reaching(one)), listed))
+        left = [(one, [test]) for one, found in zip(listed, in_quick) if not found for test in reaching(one)]
+        in_full = boxes.map(lambda pair: is_found(*pair, "1"), left)
+        full = {one["number"] for (one, _), found in zip(left, in_full) if found}
+    print(f"mutate: {sum(in_quick)} of {len(listed)} faults found, and {len(full)} in full size alone")
 
 
 VERBS = {"plant": plant, "run": run, "wake": wake, "reach": reach, "attempt": attempt}

@@ -359,7 +359,6 @@ static inline struct varve_record numbered(uint64_t number)
     static const enum varve_kind kinds[] = {VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE, VARVE_KIND_MMAP};
     uint64_t seed = number, size = random_next(&seed);
     struct varve_record record = record_make(kinds[size % 3], number, size >> (8 + size / 3 % 56));
-    record.cause = size % 3 == 2 ? VARVE_CAUSE_MMAP : VARVE_CAUSE_NONE;
     return record;
 }
 

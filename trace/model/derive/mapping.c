@@ -99,7 +99,7 @@ static enum domain mapped_domain(const struct event *event, const struct derive_
     uint32_t protection = (uint32_t)event->arg;
     uint32_t flags = (uint32_t)(event->arg >> 32);
     if (event->cause != VARVE_CAUSE_MMAP) {
-        return thread->unmapped_cause == event->cause ? thread->unmapped_domain : DOMAIN_MMAP;
+        return event->cause != 0 && thread->unmapped_cause == event->cause ? thread->unmapped_domain : DOMAIN_MMAP;
     }
     return flags != 0 && (protection == PROT_NONE || (flags & MAP_NORESERVE) != 0) ? DOMAIN_ADDRESS_SPACE : DOMAIN_MMAP;
 }

@@ -107,7 +107,8 @@ TEST_WITH(test_addresses, rig_setup, rig_teardown)
     addresses(*state, "expandable_segments:True");
 }
 
-/* Freed already, pending; address 0; and an imported mapping's address is known by ipc_open alone: this device has none. */
+/* Freed already, pending; address 0; and an imported mapping's address is known by ipc_open alone: this device has
+ * none. */
 TEST_WITH(test_freed_and_foreign, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;

@@ -58,8 +58,8 @@ TEST_DEVICE(test_figures, &torch_kind)
     assert_non_null(strstr(varve_torch_message(), "device 64"));
 }
 
-/* method: the one that takes the place of PyTorch's own: its only way to fail is to change nothing. What it is asked with
- * is the least that it gives; 0 asks for the device's free memory too. */
+/* method: the one that takes the place of PyTorch's own: its only way to fail is to change nothing. What it is asked
+ * with is the least that it gives; 0 asks for the device's free memory too. */
 static const struct device_case cache_info[] = {
     PLAY("the largest block that might be had",
          "empty:0 method:0:0?1G serve:640M:0 method:0:0?640M empty:0 method:0:1?1 serve:28M:0 method:0:1?28M "

@@ -3,8 +3,8 @@
  * The free index against a naive model, one array of all free blocks that is searched from end to end:
  * random insertions, removals, searches and walks with one stream and with hundreds, with equal sizes, few
  * sizes, sizes of every magnitude up to 2^60 and sizes beside the edges of bins. check() runs after each step
- * of the small runs, and is shown each kind of damage once. Then what a model can't say: trees stay flat for every order
- * and stride of addresses, and a lack of memory changes nothing.
+ * of the small runs, and is shown each kind of damage once. Then what a model can't say: trees stay flat for every
+ * order and stride of addresses, and a lack of memory changes nothing.
  * Costs: 5 s
  */
 #include "alloc/index/block_slab.h"

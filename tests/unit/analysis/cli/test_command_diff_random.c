@@ -2,8 +2,8 @@
 /*
  * `varve diff --events` on random traces with random changes: its figures against joins in SQL over the events of both.
  * Rows in another order, and rings and allocations that are numbered otherwise, make no difference. What is made of ids
- * and call sites that changed: test_command_diff.c. And in memory that does not grow with what one side lacks: two rings
- * in turn, then one of them lacks nearly half of all events in one piece, which must not wait for anything.
+ * and call sites that changed: test_command_diff.c. And in memory that does not grow with what one side lacks: two
+ * rings in turn, then one of them lacks nearly half of all events in one piece, which must not wait for anything.
  * Costs: 6 s, full 23 s
  */
 #include <cmocka.h>
@@ -32,11 +32,10 @@ static const char make_sql[] =
     "(4, 2, 1, 1, 1);"
     "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 40 + below(160)) "
     "INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, "
-    "cause, "
-    "flags, thread_id, ring_seq) SELECT seq, below(3), below(3), below(3), below(3, NULL), below(3, NULL), 32 + below(5), "
-    "below(3, NULL), "
-    "below(3, NULL), 1 + below(30, NULL), below(3, NULL), below(3, NULL), below(3, NULL), below(3, NULL), below(3), below(3), 1 + below(4), "
-    "seq + seq / 20 FROM n;";
+    "cause, flags, thread_id, ring_seq) "
+    "SELECT seq, below(3), below(3), below(3), below(3, NULL), below(3, NULL), 32 + below(5), below(3, NULL), "
+    "below(3, NULL), 1 + below(30, NULL), below(3, NULL), below(3, NULL), below(3, NULL), below(3, NULL), below(3), "
+    "below(3), 1 + below(4), seq + seq / 20 FROM n;";
 
 /* Each of them, or not. */
 static const char *const renumberings[] = {

@@ -108,10 +108,9 @@ TEST(test_json)
            "\"self_bytes\":0,\"self_allocations\":0,\"left_out\":0,", "\"function\":\"begin\"",
            "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,");
     EXPECT(0, "tree --json --metric=temporary t.db", "\"bytes\":null");
-    EXPECT(
-        0, "tree --json --inverted --min-share=0 t.db",
-        "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,\"self_allocations\":3,"
-        "\"left_out\":0,\"left_out_bytes\":0,\"left_out_allocations\":0,");
+    EXPECT(0, "tree --json --inverted --min-share=0 t.db",
+           "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,"
+           "\"self_allocations\":3,\"left_out\":0,\"left_out_bytes\":0,\"left_out_allocations\":0,");
 }
 
 /* What is printed, with -o - too, is what is written to a file. */

@@ -2,8 +2,8 @@
 /*
  * `varve doctor`, its lines on GPUs: device nodes of every kind in a folder made for it, drivers that start, refuse,
  * crash and hang (programs/cuda/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there. And those on
- * LTTng, with scripts in the place of lttng and lttng-sessiond: a daemon that answers, one that does not, none; sessions
- * of recorders that are gone. LTTng itself is not asked.
+ * LTTng, with scripts in the place of lttng and lttng-sessiond: a daemon that answers, one that does not, none;
+ * sessions of recorders that are gone. LTTng itself is not asked.
  * Costs: 4 s
  */
 #include <cmocka.h>

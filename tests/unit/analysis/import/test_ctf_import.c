@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve import` of folders with CTF traces: what is in the database, what is reported, what is refused with one line.
- * Of traces that are cut, overwritten or half empty the line names what is damaged, and nothing is left behind, whatever
- * the bytes are: babeltrace2 itself aborts or does not return for some of these.
+ * Of traces that are cut, overwritten or half empty the line names what is damaged, and nothing is left behind,
+ * whatever the bytes are: babeltrace2 itself aborts or does not return for some of these.
  * Costs: 5 s, full 8 s
  */
 #include "support/lttng/ctf_importing.h"

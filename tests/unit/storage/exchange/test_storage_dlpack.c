@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DLPack's tensors of storages, and storages of tensors: what a tensor says, that an export waits for the device, tensors
- * that can't be are refused with one call of their deleter, and whoever is last of many threads calls it once. A producer
- * of another library is played by the test. Every order of releases, copies and what may only be read are in
+ * DLPack's tensors of storages, and storages of tensors: what a tensor says, that an export waits for the device,
+ * tensors that can't be are refused with one call of their deleter, and whoever is last of many threads calls it once.
+ * A producer of another library is played by the test. Every order of releases, copies and what may only be read are in
  * tests/conformance/test_dlpack.py.
  * Reads damaged input: tensors whose fields may be anything.
  * Costs: 1 s

@@ -105,8 +105,8 @@ TEST(test_what_is_told)
          {{STATS, "clock_unknown 1\nevents_lost 1099511618776\nrecords_damaged 2\nrecords_missing 1099511618776\n"},
           {"SELECT sum(kind = 15), sum(kind = 53) FROM event", "10000 2\n"},
           {"SELECT page_count * page_size < 8000000 FROM pragma_page_count, pragma_page_size", "1\n"}}},
-        /* LOST records whose count cannot be: of the first only 6 and 7 can be meant, the other is not believed; numbers
-         * of rings and processes, and a pid, that make no sense */
+        /* LOST records whose count cannot be: of the first only 6 and 7 can be meant, the other is not believed;
+         * numbers of rings and processes, and a pid, that make no sense */
         {"m1.1:1-5 l1.1:8*1000 l1.1:9*18446744073709551615 m1.1:10-12 m4294967295.1:1 m1.4294967295:1 m1.1@0:1",
          {{"SELECT emitted, stored, lost FROM thread", "12 10 2\n"},
           {STATS, "clock_unknown 1\nevents_lost 2\nrecords_damaged 3\n"}}},
@@ -204,7 +204,8 @@ TEST(test_stats_add_up)
     studio_finish(&studio);
     studio_rows(
         &studio,
-        "SELECT name, severity, value FROM stats WHERE source = 'lttng' AND name < 'q' AND name <> 'clock_unknown' ORDER BY 1",
+        "SELECT name, severity, value FROM stats WHERE source = 'lttng' AND name < 'q' AND name <> 'clock_unknown' "
+        "ORDER BY 1",
         "discarded data_loss 12\nhuge info 9223372036854775807\npackets info 2\n");
     studio_close(&studio);
 }

@@ -281,7 +281,8 @@ CREATE TABLE callsite_sum AS SELECT callsite_id, domain, process_id, count(*) AS
 CREATE TABLE callsite_stat AS SELECT callsite_id, domain, sum(allocations) AS allocations, sum(frees) AS frees,
         sum(bytes) AS bytes, sum(live_allocations) AS live_allocations, sum(live_bytes) AS live_bytes,
         sum(peak_allocations) AS peak_allocations, sum(peak_bytes) AS peak_bytes, sum(temporary) AS temporary,
-        sum(lifetime_ns) AS lifetime_ns, iif(count(*) = 1 AND NOT EXISTS (SELECT 1 FROM joined), max(process_id), NULL) AS process_id
+        sum(lifetime_ns) AS lifetime_ns,
+        iif(count(*) = 1 AND NOT EXISTS (SELECT 1 FROM joined), max(process_id), NULL) AS process_id
     FROM callsite_sum GROUP BY 1, 2;
 CREATE TABLE callsite_share AS SELECT * FROM callsite_sum
     WHERE (callsite_id, domain) IN (SELECT callsite_id, domain FROM callsite_stat WHERE process_id IS NULL);

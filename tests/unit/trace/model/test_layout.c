@@ -290,8 +290,9 @@ TEST_WITH(test_code, enter, leave)
 #define PIECE UINT64_C(0x200000)
 #define BASE UINT64_C(0x7f0000000000)
 
-/* "mA/N map piece A in segment N, uA-B unmap pieces, aA*R hand out a piece of which R was asked for, fA free it; UA*R/N:
- * map, hand out and free; =A*R: so much was asked for what is there; #N: so many unmapped blocks are remembered". */
+/* "mA/N map piece A in segment N, uA-B unmap pieces, aA*R hand out a piece of which R was asked for, fA free it;
+ * UA*R/N: map, hand out and free; =A*R: so much was asked for what is there; #N: so many unmapped blocks are
+ * remembered". */
 static void play(struct varve_layout *layout, const char *words)
 {
     for (const char *word = words; *word != '\0'; word += strcspn(word, " "), word += *word == ' ') {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data of the page. What was live at each moment, of random allocations: every line of every series against a sum in
- * SQL over the view `allocation`. The map of addresses, of more random allocations than it shows exactly: those that it
- * shows are the largest by size times lifetime, and a cell of its raster is as full as all others make it, one by one.
- * JSON inside HTML: nothing in a name ends its element or its string; long names are cut between characters; equal names
- * have one number.
+ * The data of the page. What was live at each moment, of random allocations: every line of every series against a sum
+ * in SQL over the view `allocation`. The map of addresses, of more random allocations than it shows exactly: those that
+ * it shows are the largest by size times lifetime, and a cell of its raster is as full as all others make it, one by
+ * one. JSON inside HTML: nothing in a name ends its element or its string; long names are cut between characters; equal
+ * names have one number.
  * Costs: 2 s, full 4 s
  */
 #include <cmocka.h>
