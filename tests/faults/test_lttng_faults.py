@@ -62,6 +62,19 @@ class Faults(lttng_recording.Case):
         self.record(*self.churn, options=["--lttng", "--force"])
         self.assert_equal_sinks()
 
+    def test_forks_while_lttng_describes_the_process(self):
+        """LTTng's thread holds LTTng's locks then: children that inherited them waited at their end for good."""
+        process = self.start(self.record_command(recording.program("forker"), "storm", "400", options=["--lttng"]))
+        described = 0
+        while process.poll() is None:
+            for session in self.sessions():
+                described += self.lttng("regenerate", "statedump", "-s", session).returncode == 0
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertGreater(described, 0)
+        self.assert_recording(may_know_unknown=True)
+        self.assert_equal_sinks()
+
     def test_the_session_daemon_is_killed(self):
         """The program and its database do not notice."""
         process = self.start(self.record_command(recording.program("churn"), "--seconds", "2", "--pace", "100", "--ops",

@@ -18,4 +18,9 @@ bool lttng_provider_is_wanted(void);
 /// LTTng has no way to notify us. Once per process.
 bool lttng_provider_watch_starts(const struct sink_host *host);
 
+/* provider_fork.c */
+
+/// From now on children of a fork can't inherit a lock that a thread of LTTng holds. Once per process.
+void lttng_provider_watch_forks(void);
+
 #endif
