@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Placements against brute force: first fit in every order of a few buffers gives the optimum, which the solver must
- * reach, never go below, and bound from below, under capacities too; the solver and the exact search alone agree with
- * the recipe that made an instance without a hole, for many. Every placement is checked by comparing each two buffers.
+ * reach, never go below, and bound from below, under capacities too; the exact search alone agrees with trying all
+ * offsets; and both with the recipe that made an instance without a hole, for many. Every placement is checked by
+ * comparing each two buffers.
  * Costs: 2 s, full 3 s
  */
 #include "cmocka.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #define FEW_MAX 6
+#define SMALL_MAX 8
 #define CUT_MAX 200
 #define MANY 4000
 
@@ -251,6 +253,60 @@ TEST(test_check)
 }
 
 /* ---- the exact search alone ---- */
+
+/* All offsets of each buffer from `index` on. */
+static bool fits_by_trying(struct placement_buffer *buffers, size_t count, size_t index, uint64_t capacity,
+                           uint64_t alignment)
+{
+    struct placement_buffer *buffer = &buffers[index];
+    if (index == count) {
+        return true;
+    }
+    for (buffer->offset = 0; buffer->offset + buffer->size <= capacity; buffer->offset += alignment) {
+        if (is_free(buffers, index) && fits_by_trying(buffers, count, index + 1, capacity, alignment)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool expect_same(const struct placement_buffer *buffers, size_t count, uint64_t capacity, uint64_t alignment)
+{
+    struct placement_buffer tried[SMALL_MAX], searched[SMALL_MAX];
+    memcpy(tried, buffers, count * sizeof(*buffers));
+    memcpy(searched, buffers, count * sizeof(*buffers));
+    bool fits = fits_by_trying(tried, count, 0, capacity, alignment);
+
+    assert_int_equal(placement_exact(searched, count, capacity, alignment, &wall_clock, 60),
+                     fits ? PLACEMENT_FITS : PLACEMENT_IMPOSSIBLE);
+    assert_true(fits ? are_placed(searched, count, capacity, alignment)
+                     : memcmp(searched, buffers, count * sizeof(*buffers)) == 0);
+    return fits;
+}
+
+/* Under capacities from below their load on. */
+TEST(test_exact_as_by_trying)
+{
+    uint64_t random = test_first_seed(1);
+    int fitted = 0, above_load = 0; /* did not fit, though the load did */
+    int rounds = test_rounds(2500, 8000);
+    for (int i = 0; i < rounds; i++) {
+        struct placement_buffer buffers[SMALL_MAX];
+        size_t count = 1 + random_below(&random, SMALL_MAX);
+        uint64_t alignment = UINT64_C(1) << (random_below(&random, 2) * random_below(&random, 3));
+        random_buffers(buffers, count, 2 + random_below(&random, 8), 2 + random_below(&random, 6), &random);
+        uint64_t load = load_of(buffers, count);
+        uint64_t capacity = load + random_below(&random, 4) - (load > 0 && random_below(&random, 8) == 0);
+
+        if (expect_same(buffers, count, capacity, alignment)) {
+            fitted++;
+        } else {
+            above_load += capacity >= load;
+        }
+    }
+    assert_true(fitted > rounds / 10);
+    assert_true(above_load > rounds / 100);
+}
 
 TEST(test_exact_finds_what_was_cut)
 {
