@@ -8,6 +8,7 @@ linear networks.
 A failure tells the log's seed and leaves the log. VARVE_TEST_SEED=N begins with that log, VARVE_DTR_LOGS=N is the
 number of them."""
 
+import collections
 import concurrent.futures
 import json
 import os
@@ -196,6 +197,17 @@ class RandomLogs(recording.Case):
                 with self.subTest(nodes=nodes, budget=budget, heuristic=heuristic):
                     self.assertIn(figures.get("status"), ("ok", "thrash"), figures)
                     self.assertEqual(linear_figures(figures), LINEAR[nodes, budget][heuristic])
+
+    def test_operators_in_the_database(self):
+        """By the names of the log, each as often as it is called there."""
+        path = os.path.join(recording.ROOT, "tests", "golden", "training.log")
+        self.varve("dtr", "--ratio", "0.5", "-o", self.path, path)
+        with open(path, encoding="utf-8") as log:
+            entries = [json.loads(line) for line in log]
+        calls = collections.Counter(entry["NAME"] for entry in entries if entry["INSTRUCTION"] in ("CALL", "MUTATE"))
+        self.open()
+        runs = dict(self.sql("SELECT name, runs FROM operator_total"))
+        self.assertEqual(calls, {name: runs.get(name) for name in calls})
 
 
 if __name__ == "__main__":
