@@ -108,7 +108,7 @@ void device_play_cases(struct device_play *play, const struct device_kind *kind,
     {                                                                                          \
         struct device_play *play = *state;                                                     \
         device_play_open(play, kind, &(const struct device_case){.what = #name, __VA_ARGS__}); \
-        name##_plays(play, play->device->ops);                                                 \
+        name##_plays(play, play->device != NULL ? play->device->ops : NULL);                   \
         if (play->now != NULL) {                                                               \
             device_play_close(play);                                                           \
         }                                                                                      \

@@ -574,8 +574,8 @@ static struct frames frames_of(const struct stack *stack, bool is_python)
     struct frames to = {.count = is_python ? stack->python_count : stack->native_count};
     for (unsigned i = 0; i < to.count; i++) {
         struct frame *frame = &to.frames[i];
-        const struct callsite_file_python *python = &stack->python[i];
-        const uint64_t address = (stack->pcs[i] - 1) % PYTHON_MODULE;
+        const struct callsite_file_python *python = is_python ? &stack->python[i] : NULL;
+        const uint64_t address = is_python ? 0 : (stack->pcs[i] - 1) % PYTHON_MODULE;
         frame->is_cut = is_python ? python->code == 0 : stack->pcs[i] == CALLSITE_FILE_CUT;
         if (frame->is_cut) {
             snprintf(frame->text, sizeof(frame->text), "(frames left out):0 ");
@@ -588,8 +588,9 @@ static struct frames frames_of(const struct stack *stack, bool is_python)
             frame->is_loop = address % 11 == 0;
             snprintf(frame->text, sizeof(frame->text), frame->is_loop ? "_PyEval_EvalFrameDefault:%u " : "f%2$u:%1$u ",
                      (unsigned)(address % 16), (unsigned)(address / 16));
-            snprintf(frame->text + strlen(frame->text), 24, address % 7 == 0 ? "outer:%u " : "",
-                     (unsigned)(address % 16));
+            if (address % 7 == 0) {
+                snprintf(frame->text + strlen(frame->text), 24, "outer:%u ", (unsigned)(address % 16));
+            }
         }
     }
     return to;
