@@ -8,6 +8,7 @@
  */
 #include "analysis/export/arrow.h"
 
+#include "analysis/base/monotonic.h"
 #include "analysis/output/format.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BATCH_ROWS_MAX (INT64_C(1) << 24)
 /* A batch ends with the row that reaches this. Offsets have 31 bits; a wrong byte becomes three. */
@@ -325,17 +325,10 @@ static bool is_full(const struct stream *stream)
     return false;
 }
 
-static int64_t computed_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static int watch(void *context)
 {
     const struct stream *stream = context;
-    return stream->timeout_ns > 0 && computed_ns() - stream->begin_ns > stream->timeout_ns;
+    return stream->timeout_ns > 0 && monotonic_computed_ns() - stream->begin_ns > stream->timeout_ns;
 }
 
 static int fail_step(struct stream *stream, int code)
@@ -405,7 +398,7 @@ static void read_range(struct stream *stream)
 static int read_batch(struct stream *stream)
 {
     stream->rows = 0;
-    stream->begin_ns = computed_ns(); /* another thread may call this time */
+    stream->begin_ns = monotonic_computed_ns(); /* another thread may call this time */
     for (int i = 0; i < stream->column_count; i++) {
         if (!column_allocate(&stream->columns[i], stream->batch_rows)) {
             return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");

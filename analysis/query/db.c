@@ -16,6 +16,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/base/memory.h"
+#include "analysis/base/monotonic.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/database_file.h"
 #include "trace/trace.h"
@@ -26,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #define PROGRESS_STEPS 200000
 #define NS_PER_S 1e9
@@ -48,13 +48,6 @@ struct database {
 };
 
 static int64_t timeout_ns = DATABASE_TIMEOUT_NS;
-
-static int64_t computed_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 static void set_error(struct database *database, bool is_user)
 {
@@ -99,7 +92,7 @@ static int progress_handler(void *context)
     if (database->progress != NULL) {
         database->progress(database->progress_context);
     }
-    return database->timeout_ns > 0 && computed_ns() - database->begin_ns > database->timeout_ns ? 1 : 0;
+    return database->timeout_ns > 0 && monotonic_computed_ns() - database->begin_ns > database->timeout_ns ? 1 : 0;
 }
 
 void database_on_progress(struct database *database, void (*step)(void *context), void *context)
@@ -209,7 +202,8 @@ static struct database *open_file(const char *path, bool is_wal, struct varve_me
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     char *uri = make_uri(path, is_wal);
-    *database = (struct database){.path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
+    *database = (struct database){
+        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = monotonic_computed_ns()};
     if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) !=
         SQLITE_OK) {
         varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
@@ -339,8 +333,8 @@ int database_open_two(const char *a, const char *b, struct database **database_o
     struct database *database = memory_resize(NULL, sizeof(*database));
     size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
     *database_out = NULL;
-    *database =
-        (struct database){.path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
+    *database = (struct database){
+        .path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = monotonic_computed_ns()};
     snprintf(database->path, bytes, "%s or %s", a, b);
     int result = VARVE_OK;
     if (sqlite3_open_v2("", &database->sqlite,

@@ -119,10 +119,10 @@ class Counts(recording.Case):
 
     def check_signal_handlers(self, *arguments, stacks):
         """Until one of many signals has come in the middle of a record."""
-        nested = 0
-        while nested == 0:
+        is_nested = False
+        while not is_nested:
             said = self.check_signals_of_one_run(*arguments, stacks=stacks)
-            nested = self.count("mmap", "flags & ? <> 0", recording.FLAG_NESTED) if said["signals"] > 100 else -1
+            is_nested = said["signals"] <= 100 or self.count("mmap", "flags & ? <> 0", recording.FLAG_NESTED) > 0
 
     def check_signals_of_one_run(self, *arguments, stacks):
         said = json.loads(self.record(recording.program("signaler"), *arguments, options=["--stacks", stacks]).out)

@@ -19,6 +19,15 @@
 
 #define ARGUMENTS_MAX 32
 
+size_t text_count(const char *text, const char *word)
+{
+    size_t count = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        count++;
+    }
+    return count;
+}
+
 char *file_read(const char *path, size_t *bytes_out)
 {
     FILE *file = fopen(path, "rbe");

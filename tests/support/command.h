@@ -46,6 +46,9 @@ void command_refused(struct command_outcome outcome, const char *what, const cha
 /// Frees the outcome.
 void command_expect(int status, struct command_outcome outcome, const char *what, const char *const *words);
 
+/// How often the text has the word in it.
+size_t text_count(const char *text, const char *word);
+
 /// Contents of a file with a NUL at the end; fails the test if there is none. Owner: the caller, by free.
 char *file_read(const char *path, size_t *bytes_out);
 void file_write(const char *path, const void *data, size_t bytes);

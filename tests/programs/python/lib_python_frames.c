@@ -6,9 +6,7 @@
  * one), by the sources of trace/recorder/stacks/python once more, without the recorder. Preloaded with
  * PYTHON_FRAMES_TIMER in the environment it maps and unmaps a page from a signal handler again and again.
  */
-#include "trace/recorder/guest/clock.h"
-#include "trace/recorder/guest/reentrant.h"
-#include "trace/recorder/guest/signals.h"
+#include "support/recorder_absent.h"
 #include "trace/recorder/stacks/python/memo.h"
 #include "trace/recorder/stacks/python/stack.h"
 #include "trace/trace.h"
@@ -28,25 +26,6 @@
 int count_loops(void);
 int memo_agrees(void);
 int allocate_elsewhere(size_t bytes);
-
-__thread uint32_t recorder_reentrant_depth;
-uint32_t varve_clock_is_tsc;
-
-void recorder_clock_leave(void)
-{
-}
-
-void recorder_reentrant_begin(struct recorder_signals *saved)
-{
-    (void)saved;
-    recorder_reentrant_depth++;
-}
-
-void recorder_reentrant_end(const struct recorder_signals *saved)
-{
-    (void)saved;
-    recorder_reentrant_depth--;
-}
 
 /* Of so many frames: 0 no, 1 yes, 2 there is no hash yet. */
 static int hash_agrees(const struct python_frame *frames, unsigned count, unsigned max)

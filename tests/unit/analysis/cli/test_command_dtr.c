@@ -28,15 +28,6 @@ static double number(const char *json, const char *key)
     return place != NULL ? strtod(place + strlen(quoted), NULL) : 0;
 }
 
-static size_t count_of(const char *text, const char *word)
-{
-    size_t count = 0;
-    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
-        count++;
-    }
-    return count;
-}
-
 TEST(test_play)
 {
     char *json = command_answer("dtr --ratio=0.5 --json " LOG);
@@ -78,12 +69,12 @@ TEST(test_sweep)
     char *bytes = command_answer("dtr --sweep 64M:96M:1M --json " LOG);
     const char *points = strstr(one, "\"points\":[");
     assert_non_null(points);
-    assert_int_equal(count_of(points, "\"budget\":"), 81);
+    assert_int_equal(text_count(points, "\"budget\":"), 81);
     assert_non_null(strstr(one, "\"bands\":[{\"status\":\"oom\""));
-    assert_int_equal(count_of(one, "decisions_alike"), 2);
+    assert_int_equal(text_count(one, "decisions_alike"), 2);
     points = strstr(bytes, "\"points\":[");
     assert_non_null(points);
-    assert_int_equal(count_of(points, "\"budget\":"), 33);
+    assert_int_equal(text_count(points, "\"budget\":"), 33);
     assert_int_equal(number(points, "budget"), 64 << 20);
     free(one);
     free(bytes);
@@ -144,9 +135,9 @@ TEST(test_plot)
     char *svg = file_read("plot.svg", &bytes);
     assert_int_equal(strncmp(svg, "<svg ", 5), 0);
     assert_string_equal(svg + bytes - 7, "</svg>\n");
-    assert_int_equal(count_of(svg, "<path class=\"curve\""), 1);
-    assert_true(count_of(svg, "<rect class=\"oom\"") == 2); /* one of them is the legend's */
-    assert_int_equal(count_of(svg, "<path class=\"bound\""), 1);
+    assert_int_equal(text_count(svg, "<path class=\"curve\""), 1);
+    assert_true(text_count(svg, "<rect class=\"oom\"") == 2); /* one of them is the legend's */
+    assert_int_equal(text_count(svg, "<path class=\"bound\""), 1);
     free(svg);
     assert_int_equal(mkdir("bin", 0700), 0);
     assert_int_equal(setenv("PATH", folder, 1), 0);

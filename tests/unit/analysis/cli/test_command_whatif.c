@@ -17,15 +17,6 @@
 #define SMALL TRACES "multistream_record.pickle.xz"
 #define OTHER TRACES "cudagraph_private_pool.pickle.xz"
 
-static size_t count_of(const char *text, const char *word)
-{
-    size_t count = 0;
-    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
-        count++;
-    }
-    return count;
-}
-
 TEST(test_one_and_many)
 {
     static const char *const lines[][2] = {
@@ -36,8 +27,8 @@ TEST(test_one_and_many)
     for (size_t i = 0; i < 2; i++) {
         char *one = command_answer(lines[i][0]), *many = command_answer(lines[i][1]);
         assert_int_equal(one[0], '{');
-        assert_int_equal(count_of(many, "\"policy\":"), 8);
-        assert_int_equal(count_of(many, "\"conf\":\"expandable_segments:True\""), 4);
+        assert_int_equal(text_count(many, "\"policy\":"), 8);
+        assert_int_equal(text_count(many, "\"conf\":\"expandable_segments:True\""), 4);
         assert_int_equal(strncmp(many, "[{\"trace\":", 10), 0);
         assert_true(strstr(many, "\"policy\":\"pytorch\"") < strstr(many, "\"policy\":\"first-fit\""));
         free(one);
@@ -53,10 +44,10 @@ TEST(test_csv)
     for (size_t i = 0; i < 2; i++) {
         char *save = NULL;
         char *line = strtok_r(texts[i], "\r\n", &save);
-        size_t fields = count_of(line, ","), lines = 0;
+        size_t fields = text_count(line, ","), lines = 0;
         assert_int_equal(strncmp(line, "trace,policy,conf,", 18), 0);
         while ((line = strtok_r(NULL, "\r\n", &save)) != NULL) {
-            assert_int_equal(count_of(line, ","), fields);
+            assert_int_equal(text_count(line, ","), fields);
             lines++;
         }
         assert_int_equal(lines, 2);

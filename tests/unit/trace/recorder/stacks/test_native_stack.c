@@ -10,9 +10,8 @@
 #include <cmocka.h>
 
 #include "support/random.h"
-#include "trace/recorder/guest/clock.h"
+#include "support/recorder_absent.h"
 #include "trace/recorder/guest/loaded_object.h"
-#include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/stacks/native/unwind_rules.h"
 #include "trace/recorder/stacks/native/window.h"
@@ -48,25 +47,6 @@
 #else
 #define NO_FRAME_POINTER __attribute__((noinline, unused))
 #endif
-
-__thread uint32_t recorder_reentrant_depth;
-uint32_t varve_clock_is_tsc;
-
-void recorder_clock_leave(void)
-{
-}
-
-void recorder_reentrant_begin(struct recorder_signals *saved)
-{
-    (void)saved;
-    recorder_reentrant_depth++;
-}
-
-void recorder_reentrant_end(const struct recorder_signals *saved)
-{
-    (void)saved;
-    recorder_reentrant_depth--;
-}
 
 /* Keeps the compiler from turning the calls before it into jumps. */
 #define KEEP_FRAME() __asm__ volatile("" ::: "memory")
