@@ -450,10 +450,12 @@ int totals_join_shares(struct domain_totals *domain, struct derive_process *cons
 
 void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into)
 {
-    struct callsite_total sum = {.touched_seq = domain->all.peak_seq + 1, /* peak_* has it from here on */
-                                 .owner = domain->callsites[from].owner,
-                                 .is_shared = domain->callsites[from].is_shared};
     assert(from < domain->callsite_limit && into < domain->callsite_limit);
+    /* of one process that has used either, or of all */
+    const struct callsite_total *used = &domain->callsites[domain->callsites[from].owner != 0 ? from : into];
+    struct callsite_total sum = {.touched_seq = domain->all.peak_seq + 1, /* peak_* has it from here on */
+                                 .owner = used->owner,
+                                 .is_shared = used->is_shared};
     totals_callsite_add(domain, into, &sum);
     totals_callsite_add(domain, from, &sum);
     domain->callsites[into] = sum;

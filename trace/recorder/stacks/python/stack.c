@@ -68,7 +68,8 @@ static unsigned stacks_refused;
  */
 static _Thread_local __attribute__((tls_model("initial-exec"))) bool capturing;
 
-/* The last thread state found to be another thread's, so that it costs a system call only once. */
+/* The last thread state found to be another thread's, so that it costs a system call only once. Only until this thread
+ * is seen with the GIL: the state of a subinterpreter, which it may make then, may lie where that one lay. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) const void *other_threads_state;
 
 void python_stack_modules_changed(void)
@@ -206,6 +207,8 @@ static const char *thread_state(const char **top)
         const char *own = interpreter.own_state();
         if (state == NULL || (state != own && (own == NULL || !is_of_this_thread(state)))) {
             state = own != NULL && interpreter.is_initialized() ? own : NULL;
+        } else {
+            other_threads_state = NULL;
         }
     }
     if (state != NULL) {
