@@ -72,7 +72,7 @@ cppcheck_pid=
 if [ "$is_deep" = yes ] && [ -n "$folders" ]; then
     cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
         --suppressions-list="$ci/suppressions/cppcheck.txt" --error-exitcode=1 --max-configs=4 \
-        -D_GNU_SOURCE -DVARVE_ASSERT=2 -D__x86_64__ -D__linux__ '-DElfW(type)=Elf64_##type' -I . \
+        -D_GNU_SOURCE -DVARVE_ASSERT=2 -D__x86_64__ -D__linux__ '-DElfW(type)=Elf64_##type' -I . -I tests \
         -i tests/programs $ignored $folders >"$work/cppcheck" 2>&1 &
     cppcheck_pid=$!
 fi

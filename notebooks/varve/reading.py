@@ -126,14 +126,18 @@ def rows(path: str, sql: str, parameters: Sequence[Any] = (),
          timeout: float | None = TIMEOUT_S) -> tuple[list[str], list[tuple]]:
     """Names of the columns and all rows, by sqlite3: for small answers, which then need no other package."""
     sql, values = _text(path, sql), _values(path, parameters)
+    with _sqlite_errors(path, timeout), contextlib.closing(connect(path, timeout)) as connection:
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        cursor = connection.execute(sql, values)
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
+
+
+@contextlib.contextmanager
+def _sqlite_errors(path: str, timeout: float | None) -> Iterator[None]:
     try:
-        connection = connect(path, timeout)
-        try:
-            connection.text_factory = lambda text: text.decode("utf-8", "replace")
-            cursor = connection.execute(sql, values)
-            return [column[0] for column in cursor.description or ()], cursor.fetchall()
-        finally:
-            connection.close()
+        yield
+    except UnicodeDecodeError:  # of a name in what SQLite says is wrong
+        raise _explained(path, "the file is damaged", timeout) from None
     except MemoryError:  # SQLite's word for a length that no row has, too
         raise _explained(path, "the file is damaged, or there is too little memory", timeout) from None
     except (sqlite3.Error, sqlite3.Warning) as error:
@@ -303,14 +307,11 @@ def _array(pa: Any, letter: str, values: Sequence[Any]) -> Any:
 def _slow_stream(pa: Any, path: str, sql: str, parameters: Sequence[Any], types: str | None, batch_rows: int,
                  timeout: float | None) -> pyarrow.RecordBatchReader:
     with contextlib.ExitStack() as stack:
-        try:
-            connection = connect(path, timeout)
-            stack.callback(connection.close)
+        with _sqlite_errors(path, timeout):
+            connection = stack.enter_context(contextlib.closing(connect(path, timeout)))
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
             cursor = connection.execute(sql, tuple(parameters))
             first = cursor.fetchmany(batch_rows)
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise _explained(path, str(error), timeout) from None
         names = [column[0] for column in cursor.description or ()]
         if not names:
             raise TraceError(f"{path}: not a question: {' '.join(sql.split())[:100]}")
@@ -333,9 +334,8 @@ def _slow_batches(pa: Any, path: str, connection: sqlite3.Connection, cursor: sq
             yield pa.record_batch([_array(pa, letter, column) for letter, column in zip(letters, zip(*part))],
                                   schema=schema)
             _limit(connection, timeout)
-            part = cursor.fetchmany(batch_rows)
-    except sqlite3.Error as error:
-        raise _explained(path, str(error), timeout) from None
+            with _sqlite_errors(path, timeout):
+                part = cursor.fetchmany(batch_rows)
     except (pa.ArrowException, OverflowError) as error:
         raise TraceError(f"{path}: {reason(error)}") from None
     finally:

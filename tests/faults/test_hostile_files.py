@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 10 s
+# Costs: 10 s, full 20 s
 # Reads damaged input: files of recordings.
 """Files from anybody: sizes that no device has, views that never end, pipes and holes where a trace should be,
 targets that are no file or that came meanwhile, names that drive a terminal. One line and exit status 2, nothing

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 8 s, full 40 s
+# Costs: 8 s, full 65 s
 # Only with an unsanitized command: what is recorded is never sanitized.
 """Python stacks of every CPython that is found, of which each block of programs/python/python_frames.py has the frames
 that sys._getframe says: also where process_vm_readv is forbidden, where every block of the interpreter is from malloc,

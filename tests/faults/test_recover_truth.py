@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 10 s, full 60 s
+# Costs: 10 s, full 90 s
 # Reads damaged input: directories of recordings.
 """`varve recover` says the truth whatever came before it. Recoveries that are themselves killed, before each system
 call by which they change a file and at random moments, end in the database of one that was not; what had been dropped

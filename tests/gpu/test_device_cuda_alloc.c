@@ -19,7 +19,7 @@
 /* Until nothing is left, with a mark in each; then one that needs what all of them had. */
 static void run_out(struct varve_alloc *alloc, uint64_t bytes)
 {
-    uint64_t addrs[BLOCKS];
+    uint64_t addrs[BLOCKS] = {0};
     size_t count = 0;
     struct varve_message message = {""};
     int error = VARVE_OK;

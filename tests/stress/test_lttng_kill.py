@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 6 s
+# Costs: 6 s, full 12 s
 """SIGKILL while a program traces flat out to both sinks (VARVE_LTTNG_KILLS times, default 3): the database has every
 record of the rings, and what LTTng lacks of them is counted to the record: in the last line of `varve record`, and in
 what `varve import` makes of the trace. Prints a line per kill."""

@@ -575,6 +575,7 @@ static inline cuda_result fake_launch(cuda_function function, unsigned blocks_x,
 {
     if (packed_arguments || !arguments || shared_bytes != 0) {
         fake_wrong("cuLaunchKernel", shared_bytes);
+        return CUDA_RESULT_INVALID_VALUE;
     }
     return fake_transfer("cuLaunchKernel", (struct fake_transfer){.target = (uint64_t)(uintptr_t)function,
                                                                   .source = (uint64_t)(uintptr_t)*arguments,

@@ -3,7 +3,7 @@
  * `varve import` of folders with CTF traces: what is in the database, what is reported, what is refused with one line.
  * Of traces that are cut, overwritten or half empty the line names what is damaged, and nothing is left behind,
  * whatever the bytes are: babeltrace2 itself aborts or does not return for some of these.
- * Costs: 5 s, full 8 s
+ * Costs: 5 s, full 12 s
  */
 #include "support/lttng/ctf_importing.h"
 #include "support/random.h"

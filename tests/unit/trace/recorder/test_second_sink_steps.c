@@ -3,12 +3,12 @@
  * A signal, or SIGKILL, between any two instructions while the second sink gets a record. Handlers that
  * emit there find their records in ring and sink under the same numbers, each once. What a killed process had
  * in hand, one record at most, may be known to the sink alone.
- * Costs: 10 s, full 20 s
+ * Costs: 9 s, full 20 s
  */
 #include "support/lttng/second_sink.h"
 #include "support/stepped.h"
 
-#define RUNS_PER_CASE ((unsigned)test_rounds(6, 20))
+#define RUNS_PER_CASE ((unsigned)test_rounds(4, 20))
 
 /* Of support/lttng/second_sink.h. */
 enum sink_figure {

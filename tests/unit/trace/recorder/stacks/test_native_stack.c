@@ -198,7 +198,7 @@ static int compare_and_capture(const void *a, const void *b)
 
 static void through_libc(unsigned count)
 {
-    int values[64];
+    int values[64] = {0};
     for (unsigned i = 0; i < count; i++) {
         values[i] = (int)((i * 7919U) % 101U);
     }
