@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes over time. The views timeline and timeline_process have a row per event or, for long traces, a thinned choice
- * of them, each with the maximum since the row before; here they are put into equal steps of time. A step without rows
- * repeats the state before it. The chart shows the maximum of each step, so that no peak is lost by the
- * thinning.
+ * Bytes over time. The views timeline and timeline_process have a row per event or, of long traces, those with the
+ * largest values of each interval of time among them; here they are put into equal steps of time. A step begins with
+ * the state at the end of the one before.
  */
 #include "analysis/query/timeline.h"
 
@@ -20,11 +19,10 @@
 #define LABEL_COLUMNS 10
 
 static const char timeline_sql[] =
-    "SELECT ts_ns, allocated, allocated_max, live_allocations FROM timeline WHERE domain = ?1 AND device = ?2 "
-    "ORDER BY seq";
+    "SELECT ts_ns, allocated, live_allocations FROM timeline WHERE domain = ?1 AND device = ?2 ORDER BY seq";
 static const char process_sql[] =
-    "SELECT ts_ns, allocated, allocated_max, live_allocations FROM timeline_process WHERE domain = ?1 AND "
-    "device = ?2 AND process_id = ?3 ORDER BY seq";
+    "SELECT ts_ns, allocated, live_allocations FROM timeline_process WHERE domain = ?1 AND device = ?2 AND "
+    "process_id = ?3 ORDER BY seq";
 
 static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 {
@@ -59,18 +57,16 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
     size_t step = 0;
     while (cursor_next(&cursor)) {
         int64_t when = cursor_integer(&cursor, 0);
-        int64_t highest = cursor_integer(&cursor, 2);
         size_t at = step;
         while (at + 1 < timeline->count && when >= timeline->points[at].end_ns) {
             at++;
         }
         fill_step(timeline, &step, at);
         struct timeline_point *point = &timeline->points[step];
-
         point->allocated = cursor_integer(&cursor, 1);
-        point->live = cursor_integer(&cursor, 3);
-        if (highest > point->allocated_max) {
-            point->allocated_max = highest;
+        point->live = cursor_integer(&cursor, 2);
+        if (point->allocated > point->allocated_max) {
+            point->allocated_max = point->allocated;
         }
         timeline->samples++;
     }

@@ -88,13 +88,13 @@ def _empty(figure: Figure, why: str) -> Figure:
 
 
 def _thin(frame: pandas.DataFrame, most: str, points: int = POINTS) -> pandas.DataFrame:
-    """At most `points` rows, of each run of neighbours the one with the most of `most`: peaks stay."""
+    """At most `points` rows: of each interval of time the one with the most of `most`, and the last."""
     if len(frame) <= points:
         return frame
-    np = needs("numpy", "data")
-    chosen = frame.reset_index(drop=True)
-    group = np.arange(len(chosen)) * points // len(chosen)
-    return chosen.loc[chosen[most].groupby(group).idxmax()]
+    rows = frame.reset_index(drop=True)
+    begin, end = rows.ts_ns.min(), rows.ts_ns.max()
+    intervals = rows.groupby((rows.ts_ns - begin) // ((end - begin) // (points // 2) + 1))
+    return rows.loc[sorted({*intervals[most].idxmax(), *intervals.tail(1).index})]
 
 
 class Plots:
@@ -114,7 +114,7 @@ class Plots:
         rows = rows[rows.domain.isin(domains)] if domains else rows
         rows = rows[rows.device == device] if device is not None else rows
         title, note = self._title("Memory over time")
-        by, unit = _scale(max(rows.allocated_max.max(), rows.reserved.fillna(0).max()) if len(rows) else 0)
+        by, unit = _scale(max(rows.allocated.max(), rows.reserved.fillna(0).max()) if len(rows) else 0)
         figure = new_figure(title, "time since the trace began, s", f"live, {unit}", note)
         several = rows.device.nunique() > 1
         for number, ((domain, where), part) in enumerate(rows.groupby(["domain", "device"], sort=False, dropna=False)):
@@ -125,14 +125,14 @@ class Plots:
                 figure.add_scatter(x=thin.ts_ns / 1e9, y=thin.reserved.astype(float) / by, name=f"{name}: reserved",
                                    mode="lines", line={"shape": "hv", "color": color, "width": 1, "dash": "dot"},
                                    hovertemplate=f"%{{y:.4g}} {unit} reserved at %{{x:.6g}} s<extra>{name}</extra>")
-            thin = _thin(part, "allocated_max")
-            figure.add_scatter(x=thin.ts_ns / 1e9, y=thin.allocated_max / by, name=f"{name}: allocated", mode="lines",
+            thin = _thin(part, "allocated")
+            figure.add_scatter(x=thin.ts_ns / 1e9, y=thin.allocated / by, name=f"{name}: allocated", mode="lines",
                                line={"shape": "hv", "color": color, "width": 1.5}, customdata=thin.live_allocations,
                                hovertemplate=f"%{{y:.4g}} {unit} in %{{customdata:,}} allocations at %{{x:.6g}} "
                                f"s<extra>{name}</extra>")
-            top = thin.loc[thin.allocated_max.idxmax()]
-            figure.add_annotation(x=top.ts_ns / 1e9, y=top.allocated_max / by,
-                                  text=f"{domain} {bytes_text(top.allocated_max)}",
+            top = thin.loc[thin.allocated.idxmax()]
+            figure.add_annotation(x=top.ts_ns / 1e9, y=top.allocated / by,
+                                  text=f"{domain} {bytes_text(top.allocated)}",
                                   ax=0, ay=-18 - 14 * (number % 3), font={"color": color, "size": 11}, arrowcolor=color,
                                   arrowwidth=1)
         for mark in self._trace.marks.dropna(subset=["begin_ns", "end_ns"]).head(200).itertuples():

@@ -21,13 +21,6 @@ COUNTERS = ("allocated", "active", "reserved", "requested")
 GPU_DOMAINS = ("block", "device", "managed", "pinned")
 
 
-def add_counts(counts, ns, value, most):
-    if most is not None and most > value:
-        last = counts[-1][0] if counts else -1
-        counts.append((ns - 1 if ns - 1 > last else ns, most))
-    counts.append((ns, value))
-
-
 class Event:
     """A track event with its interned texts; a slice has an end."""
 
@@ -142,25 +135,21 @@ class Perfetto(Case):
         self.assertEqual(clocks, {6: 0, 1: real} if real else {6: 0})
 
     def assert_counters(self, timeline, where="1"):
-        """Of each process and domain the rows of timeline_process, in their order, each after the most since the row
-        before if that was more; of each process those of rss likewise. The highest of what was allocated is the
-        peak."""
+        """Of each process and domain the rows of timeline_process, in their order; of each process those of rss. The
+        highest of what was allocated is the peak."""
         expected = collections.defaultdict(list)
-        for pid, start, domain, device, ns, most, *values in self.sql(
-                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated_max, t.allocated,"
-                " t.active, t.reserved, t.requested"
+        for pid, start, domain, device, ns, *values in self.sql(
+                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated, t.active, t.reserved,"
+                " t.requested"
                 f" FROM timeline_process t JOIN process p ON p.id = t.process_id WHERE {where} ORDER BY t.process_id,"
                 " t.domain, t.device, t.seq"):
             name = f"{domain}, GPU {device}" if domain in GPU_DOMAINS else domain
             for counter, value in zip(COUNTERS, values):
                 if value is not None and (counter == "allocated" or domain == "block"):
-                    add_counts(expected[pid, max(start, 0), f"{name}: {counter}"], ns, value,
-                               most if counter == "allocated" else value)
-        for pid, start, ns, value, most in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes,"
-                                                    " r.rss_bytes_max FROM rss r"
-                                                    " JOIN process p ON p.id = r.process_id ORDER BY r.process_id,"
-                                                    " r.ts_ns"):
-            add_counts(expected[pid, max(start, 0), "resident memory"], ns, value, most)
+                    expected[pid, max(start, 0), f"{name}: {counter}"].append((ns, value))
+        for pid, start, ns, value in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes FROM rss r"
+                                              " JOIN process p ON p.id = r.process_id ORDER BY r.process_id, r.ts_ns"):
+            expected[pid, max(start, 0), "resident memory"].append((ns, value))
         found = {}
         for track, counts in timeline.counts.items():
             process = timeline.process_of(timeline.tracks[track])
@@ -230,7 +219,8 @@ class Perfetto(Case):
         self.assertEqual(threads, self.sql("SELECT pid, tid FROM thread ORDER BY id"))
 
     def test_peak_between_rows(self):
-        """A program so long that most of its events are in no row: the peak is in the counter all the same."""
+        """A program so long that most of its events are in no row: the peak is in the counter, and the curve of
+        timeline, all the same."""
         self.record(recording.program("churn"), "--ops", "20000", options=["--heap", "--quiet"])
         timeline = self.timeline()
         self.assert_counters(timeline)

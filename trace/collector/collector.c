@@ -23,7 +23,7 @@
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 #include "trace/record.h"
 #include "trace/store/allocations.h"
 #include "trace/store/derived.h"
@@ -526,7 +526,7 @@ void collector_close(struct collector *collector)
     if (collector->store != NULL) {
         store_close(collector->store);
     }
-    series_free(&collector->rss.series);
+    downsample_free(&collector->rss.samples);
     collect_live_close(collector);
     collect_clock_close(&collector->clock);
     collect_sink_close(collector);

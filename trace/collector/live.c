@@ -39,7 +39,7 @@ static int totals_store(struct live *live, uint32_t process_id, const struct der
     for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
         struct total **found = process != NULL ? process_total(process, slot) : NULL;
         const struct total *total = process == NULL ? &derive->domains[slot].all : found != NULL ? *found : NULL;
-        if (total != NULL && total->series.limit != 0) {
+        if (total != NULL && total->samples.limit != 0) {
             error = live_total(live, process_id, slot, total);
         }
     }

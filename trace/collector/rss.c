@@ -3,7 +3,7 @@
  * Samples of the resident memory of recorded processes. /proc/PID/status has what is resident now and the most that
  * ever was (VmHWM), so that no peak between two samples is missed but one just before the end; of the program itself
  * waitpid reports that as well. Samples are 10 ms apart, and further where reading them would take more than a
- * hundredth of a CPU. Each series is thinned as those of the allocations are. process.c, retire.c and
+ * hundredth of a CPU. They are thinned as those of the allocations are. process.c, retire.c and
  * collector.c call it.
  */
 #include "trace/collector/rss.h"
@@ -15,7 +15,7 @@
 #include "trace/collector/session/liveness.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 #include "trace/store/rows.h"
 
 #include <fcntl.h>
@@ -27,6 +27,9 @@
 #define SEARCH_EVERY_NS UINT64_C(100000000) /* all of /proc */
 #define POINTS_ENDED_MAX (UINT64_C(1) << 18)
 #define POINTS_ENDED 16U /* of a process that ends when so many are written */
+
+/* A row of samples. */
+enum rss_value { RSS_NS, RSS_BYTES, RSS_BYTES_MAX, RSS_VALUES };
 
 /* Its folder, or -1. The pid may have been given out anew before it was opened, but not since: so the
  * check comes after. */
@@ -71,22 +74,22 @@ static uint64_t look(struct process_rss *rss)
 }
 
 /* Without memory for another point the sample is left out. */
-static void add(struct series *series, uint32_t limit, uint64_t sample, int64_t ts_ns, uint64_t bytes)
+static void add(struct downsample *samples, uint32_t limit, int64_t ts_ns, uint64_t bytes)
 {
-    if (series->limit == 0) {
-        *series = (struct series){.limit = limit, .stride = 1};
+    if (samples->limit == 0) {
+        *samples = downsample_make(limit, RSS_VALUES, 1, RSS_BYTES_MAX);
     }
-    if (series_reserve(series)) {
-        series_add(series, sample, ts_ns, bytes, 0);
+    if (downsample_reserve(samples)) {
+        downsample_add(samples, (const int64_t[RSS_VALUES]){ts_ns, (int64_t)bytes});
     }
 }
 
-static uint64_t sample(struct collector *collector, struct traced_process *process, int64_t ts_ns)
+static uint64_t sample(struct traced_process *process, int64_t ts_ns)
 {
     uint64_t bytes = look(&process->rss);
     process->rss.now_bytes = bytes;
     if (bytes > 0) {
-        add(&process->rss.series, SERIES_POINTS_PROCESS, collector->rss.samples, ts_ns, bytes);
+        add(&process->rss.samples, SAMPLES_PROCESS, ts_ns, bytes);
     }
     return bytes;
 }
@@ -100,8 +103,7 @@ static int64_t time_now(struct collector *collector)
 void collect_rss_begin(struct collector *collector, struct traced_process *process)
 {
     process->rss.folder_fd = process->is_ours ? open_folder(process, process->pid) : -1;
-    collector->rss.samples++;
-    sample(collector, process, time_now(collector));
+    sample(process, time_now(collector));
 }
 
 void collect_rss_round(struct collector *collector, uint64_t now_ns)
@@ -112,18 +114,17 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     }
     uint64_t begin_ns = collect_computed_ns();
     int64_t ts_ns = time_now(collector);
-    rss->samples++;
     uint64_t sum = 0;
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->has_ended) {
             seek(collector, process, now_ns);
-            sum += sample(collector, process, ts_ns);
+            sum += sample(process, ts_ns);
         }
     }
     rss->now_bytes = sum;
     if (sum > 0) {
-        add(&rss->series, SERIES_POINTS_ALL, rss->samples, ts_ns, sum);
+        add(&rss->samples, SAMPLES_ALL, ts_ns, sum);
     }
     uint64_t cost_ns = collect_computed_ns() - begin_ns;
     rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
@@ -153,12 +154,13 @@ uint64_t collect_rss_peak(const struct collector *collector, const struct traced
                                                                                       : rss->peak_bytes;
 }
 
-static int write_series(struct collector *collector, uint32_t process_id, const struct series *series)
+static int write_samples(struct collector *collector, uint32_t process_id, const struct downsample *samples)
 {
     int error = VARVE_OK;
-    for (uint32_t i = 0; i < series->count && error == VARVE_OK && !collector->is_unstored; i++) {
-        const struct series_point *point = &series->points[i];
-        error = store_rss(collector->store, process_id, point->ts_ns, point->allocated, point->allocated_max);
+    for (size_t i = 0; i < samples->count && error == VARVE_OK && !collector->is_unstored; i++) {
+        const int64_t *row = downsample_row(samples, i);
+        error = store_rss(collector->store, process_id, row[RSS_NS], (uint64_t)row[RSS_BYTES],
+                          (uint64_t)row[RSS_BYTES_MAX]);
     }
     return error;
 }
@@ -166,31 +168,26 @@ static int write_series(struct collector *collector, uint32_t process_id, const 
 int collect_rss_rows(struct collector *collector, struct traced_process *process)
 {
     struct process_rss *rss = &process->rss;
-    if (rss->is_stored || rss->series.limit == 0) {
+    if (rss->is_stored || rss->samples.limit == 0) {
         return VARVE_OK;
     }
-    series_end(&rss->series, collector->rss.points_written < POINTS_ENDED_MAX ? SERIES_POINTS_PROCESS : POINTS_ENDED);
-    int error = write_series(collector, process->id, &rss->series);
+    downsample_limit(&rss->samples, collector->rss.points_written < POINTS_ENDED_MAX ? SAMPLES_PROCESS : POINTS_ENDED);
+    int error = write_samples(collector, process->id, &rss->samples);
     if (error == VARVE_OK) {
-        collector->rss.points_written += rss->series.count;
+        collector->rss.points_written += rss->samples.count;
         rss->is_stored = true;
-        series_free(&rss->series);
+        downsample_free(&rss->samples);
     }
     return error;
 }
 
 int collect_rss_finish(struct collector *collector)
 {
-    struct series *series = &collector->rss.series;
-    if (series->limit == 0) {
-        return VARVE_OK;
-    }
-    series_end(series, SERIES_POINTS_ALL);
-    return write_series(collector, 0, series);
+    return write_samples(collector, 0, &collector->rss.samples);
 }
 
 void collect_rss_end(struct traced_process *process)
 {
     session_descriptor_close(&process->rss.folder_fd);
-    series_free(&process->rss.series);
+    downsample_free(&process->rss.samples);
 }

@@ -3,7 +3,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_RSS_H
 #define VARVE_TRACE_COLLECTOR_RSS_H
 
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,14 +19,13 @@ struct process_rss {
     uint64_t now_bytes;        /* of the last sample; 0: unknown, or it has ended */
     uint64_t peak_bytes;       /* the largest that the kernel reported; 0: unknown */
     uint64_t ended_peak_bytes; /* of waitpid, its waited-for children and earlier images included; 0: unknown */
-    struct series series;      /* `allocated` is what is resident; seq counts the samples */
+    struct downsample samples; /* rows of time, bytes, and the most since the row before */
 };
 
 /* Of all of them. */
 struct collect_rss {
-    struct series series; /* sums over those that live */
-    uint64_t now_bytes;   /* the last one */
-    uint64_t samples;
+    struct downsample samples; /* sums over those that live */
+    uint64_t now_bytes;        /* the last one */
     uint64_t next_ns, next_search_ns;
     uint64_t own_bytes; /* of the collector when it started the program, which had as much until exec; 0: unknown */
     uint64_t points_written; /* rows of processes that ended */

@@ -10,7 +10,7 @@
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/model/scratch.h"
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 #include "trace/model/totals.h"
 
 #include <assert.h>
@@ -98,9 +98,9 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
 }
 
 /* What totals_reserve would find in order, found at once: it is asked for every event. */
-static inline bool has_space(const struct series *series)
+static inline bool has_space(const struct total *total)
 {
-    return series->count < series->capacity || (series->limit != 0 && series->count == series->limit);
+    return total->samples.count < total->samples.capacity;
 }
 
 int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message)
@@ -110,8 +110,7 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
     struct domain_totals *totals = &step->derive->domains[slot];
     struct total **list = step->process->totals[domain];
     struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
-    if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all.series) ||
-        !has_space(&total->series)) {
+    if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all) || !has_space(total)) {
         int error = totals_reserve(totals, step->process, event->process_id, slot, event->callsite);
         if (error != VARVE_OK) {
             return varve_message_set(message, error, "no memory for totals");

@@ -21,7 +21,7 @@
 #include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/scratch.h"
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 #include "trace/model/state.h"
 
 #include <assert.h>
@@ -59,12 +59,12 @@ static bool array_reserve(struct domain_totals *domain, uint32_t callsite)
     return true;
 }
 
-static bool total_reserve(struct total *total, uint32_t series_limit, bool has_extras)
+static bool total_reserve(struct total *total, uint32_t limit, bool has_extras)
 {
-    if (total->series.limit == 0) {
-        total->series = (struct series){.limit = series_limit, .stride = 1, .has_extras = has_extras};
+    if (total->samples.limit == 0) {
+        total->samples = downsample_make(limit, SAMPLE_VALUES, has_extras ? 4 : 1, SAMPLE_ALLOCATED_MAX);
     }
-    return series_reserve(&total->series);
+    return downsample_reserve(&total->samples);
 }
 
 /* Where the total of a slot is, made if it is not there yet; NULL without memory. */
@@ -97,9 +97,8 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
 {
     bool has_extras = slot_domain(slot) == DOMAIN_BLOCK;
     struct total *total = process_total_make(domain, process, process_id, slot);
-    return total != NULL && array_reserve(domain, callsite) &&
-                   total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras) &&
-                   total_reserve(total, SERIES_POINTS_PROCESS, has_extras)
+    return total != NULL && array_reserve(domain, callsite) && total_reserve(&domain->all, SAMPLES_ALL, has_extras) &&
+                   total_reserve(total, SAMPLES_PROCESS, has_extras)
                ? VARVE_OK
                : VARVE_ERROR_NO_MEMORY;
 }
@@ -249,8 +248,16 @@ void totals_update_peak(const struct totals_step *step)
             total->peak_seq = step->seq;
             total->peak_ns = step->ts_ns;
         }
-        total->series.pending_extra = total->extra;
-        series_add(&total->series, step->seq, step->ts_ns, total->live_bytes, total->live_allocations);
+        const int64_t row[SAMPLE_VALUES] = {
+            [SAMPLE_NS] = step->ts_ns,
+            [SAMPLE_ALLOCATED] = (int64_t)total->live_bytes,
+            [SAMPLE_ACTIVE] = (int64_t)total->extra.active,
+            [SAMPLE_RESERVED] = (int64_t)total->extra.reserved,
+            [SAMPLE_REQUESTED] = (int64_t)total->extra.requested,
+            [SAMPLE_SEQ] = (int64_t)step->seq,
+            [SAMPLE_LIVE] = (int64_t)total->live_allocations,
+        };
+        downsample_add(&total->samples, row);
     }
 }
 
@@ -467,7 +474,7 @@ void totals_close_domain(struct domain_totals *domain)
     if (domain->callsites != NULL) {
         munmap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites));
     }
-    series_free(&domain->all.series);
+    downsample_free(&domain->all.samples);
     totals_shares_free(&domain->retired);
     *domain = (struct domain_totals){0};
 }
@@ -507,7 +514,7 @@ static bool total_is_sound(const struct total *total)
     return total->allocations - total->frees == total->live_allocations && sum.allocations == total->allocations &&
            sum.frees == total->frees && sum.bytes == total->bytes && sum.live_bytes == total->live_bytes &&
            sum.temporary == total->temporary && total->live_bytes <= total->peak_bytes &&
-           total->peak_bytes <= total->bytes && series_check(&total->series) == VARVE_OK;
+           total->peak_bytes <= total->bytes && downsample_check(&total->samples);
 }
 
 /* What the shares of each process add up to. */
@@ -559,7 +566,7 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
 int totals_check(const struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
                  unsigned slot, struct varve_message *message)
 {
-    if (domain->all.series.limit == 0) {
+    if (domain->all.samples.limit == 0) {
         return VARVE_OK; /* never used: no process has one */
     }
     struct total by_process = {0};

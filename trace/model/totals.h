@@ -6,8 +6,8 @@
 #ifndef VARVE_TRACE_MODEL_TOTALS_H
 #define VARVE_TRACE_MODEL_TOTALS_H
 
+#include "trace/base/downsample.h"
 #include "trace/base/index.h"
-#include "trace/model/series.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,6 +53,27 @@ struct callsite_shares {
     size_t count, capacity;
 };
 
+/* Of the blocks of an allocator only. */
+struct total_extra {
+    uint64_t active, reserved, requested;
+};
+
+#define SAMPLES_ALL 8192U     /* of all processes together */
+#define SAMPLES_PROCESS 1024U /* of one process */
+
+/* A row of total.samples. Those of an allocator's blocks have four curves, others one. */
+enum sample_value {
+    SAMPLE_NS,
+    SAMPLE_ALLOCATED,
+    SAMPLE_ACTIVE,
+    SAMPLE_RESERVED,
+    SAMPLE_REQUESTED,
+    SAMPLE_SEQ,
+    SAMPLE_LIVE,
+    SAMPLE_ALLOCATED_MAX,
+    SAMPLE_VALUES,
+};
+
 struct total {
     uint32_t process_id; /* beside what every event changes */
     uint64_t allocations, frees, bytes;
@@ -61,8 +82,8 @@ struct total {
     uint64_t peak_seq; /* 0: never more than 0 bytes */
     int64_t peak_ns;
     uint64_t temporary, failed;
-    struct series_extra extra; /* now */
-    struct series series;
+    struct total_extra extra; /* now */
+    struct downsample samples;
     struct callsite_shares shares;
     struct size_total sizes[SIZE_CLASSES];
 };

@@ -13,7 +13,7 @@
 #include "trace/model/device/names.h"
 #include "trace/model/device/streams.h"
 #include "trace/model/domain.h"
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
 #include "trace/record.h"
@@ -173,17 +173,19 @@ static int write_sizes(const struct writer *writer, uint32_t process_id, unsigne
     return error;
 }
 
-static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot, const struct series *series)
+static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
+                         const struct downsample *samples)
 {
+    bool has_extras = samples->curves > 1;
     int error = VARVE_OK;
-    for (uint32_t i = 0; i < series->count && error == VARVE_OK; i++) {
-        const struct series_point *point = &series->points[i];
-        const struct series_extra *extra = series->has_extras ? &series->extras[i] : NULL;
-        error = WRITE_ROW(writer, STATEMENT_SAMPLE, VALUE(process_id), VALUE(slot_domain(slot)),
-                          VALUE(slot_device(slot)), VALUE(point->seq), VALUE(point->ts_ns), VALUE(point->allocated),
-                          VALUE(point->allocated_max), extra != NULL ? VALUE(extra->active) : VALUE_NULL,
-                          extra != NULL ? VALUE(extra->reserved) : VALUE_NULL,
-                          extra != NULL ? VALUE(extra->requested) : VALUE_NULL, VALUE(point->live));
+    for (size_t i = 0; i < samples->count && error == VARVE_OK; i++) {
+        const int64_t *row = downsample_row(samples, i);
+        error =
+            WRITE_ROW(writer, STATEMENT_SAMPLE, VALUE(process_id), VALUE(slot_domain(slot)), VALUE(slot_device(slot)),
+                      VALUE(row[SAMPLE_SEQ]), VALUE(row[SAMPLE_NS]), VALUE(row[SAMPLE_ALLOCATED]),
+                      VALUE(row[SAMPLE_ALLOCATED_MAX]), has_extras ? VALUE(row[SAMPLE_ACTIVE]) : VALUE_NULL,
+                      has_extras ? VALUE(row[SAMPLE_RESERVED]) : VALUE_NULL,
+                      has_extras ? VALUE(row[SAMPLE_REQUESTED]) : VALUE_NULL, VALUE(row[SAMPLE_LIVE]));
     }
     return error;
 }
@@ -196,13 +198,12 @@ static int write_process(const struct writer *writer, uint32_t process_id, const
     for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
         struct total **found = process != NULL ? process_total(process, slot) : NULL;
         struct total *total = process == NULL ? &writer->derive->domains[slot].all : found != NULL ? *found : NULL;
-        if (total == NULL || total->series.limit == 0) {
+        if (total == NULL || total->samples.limit == 0) {
             continue;
         }
-        series_end(&total->series, total->series.limit);
         error = write_total(writer, process_id, slot, total);
         VARVE_THEN(error, write_sizes(writer, process_id, slot, total));
-        VARVE_THEN(error, write_samples(writer, process_id, slot, &total->series));
+        VARVE_THEN(error, write_samples(writer, process_id, slot, &total->samples));
     }
     return error;
 }

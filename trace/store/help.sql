@@ -303,7 +303,7 @@ INSERT INTO help VALUES
     ('peak_time_process', '', 'as peak_time, of each process at its own peak'),
     ('timeline', '',
      'bytes live over time per domain and device, of all processes together: a row an event while a trace is short, '
-     || 'else evenly thinned'),
+     || 'else, of each interval of time, those where a figure was largest, and the last'),
     ('timeline', 'seq', 'event after which it was so'), ('timeline', 'allocated', 'bytes of allocations'),
     ('timeline', 'allocated_max', 'the most bytes since the row before'),
     ('timeline', 'active',

@@ -25,7 +25,7 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid IN
     -- Its own code was over: main returned, exit was called, or its Python interpreter began to end. NULL:
     -- _exit, a signal.
     main_end_seq INTEGER, main_end_ns INTEGER) STRICT;
--- Resident memory as the kernel counts it, evenly thinned; process_id 0: added up over all recorded processes that
+-- Resident memory as the kernel counts it, thinned by time; process_id 0: added up over all recorded processes that
 -- lived then, pages that several share counted in each. rss_bytes_max: the most since the row before.
 CREATE TABLE rss_sample(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, rss_bytes INTEGER NOT NULL,
     rss_bytes_max INTEGER NOT NULL, PRIMARY KEY(process_id, ts_ns)) STRICT, WITHOUT ROWID;
@@ -167,7 +167,7 @@ CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, dev
     live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, temporary INTEGER NOT NULL,
     lifetime_ns INTEGER NOT NULL, -- lifetimes of the freed ones, added up
     PRIMARY KEY(process_id, domain, device, up_to_bytes)) STRICT, WITHOUT ROWID;
--- Every event while a trace is short, else evenly thinned: allocated_max is the maximum since the row before.
+-- Every event while a trace is short, else thinned by time: allocated_max is the maximum since the row before.
 CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,
     reserved INTEGER, requested INTEGER, live INTEGER NOT NULL,

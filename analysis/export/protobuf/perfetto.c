@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A timeline for Perfetto. Of each process: counters of live bytes by domain, of what its caching allocators hold, and
- * of resident memory, as the views timeline_process and rss have them, of live bytes also the most between two rows;
- * segments and the largest blocks as slices, by device and stream; on its threads marks, calls of the CUDA driver, and
- * the stages of out-of-memory chains. A flow joins what became of one segment: the call of the driver, the segment's
- * allocation, the segment, its release; another one the stages of a chain.
+ * of resident memory, as the views timeline_process and rss have them; segments and the largest blocks as slices, by
+ * device and stream; on its threads marks, calls of the CUDA driver, and the stages of out-of-memory chains. A flow
+ * joins what became of one segment: the call of the driver, the segment's allocation, the segment, its release; another
+ * one the stages of a chain.
  */
 #include "analysis/export/export.h"
 
@@ -76,19 +76,7 @@ static uint64_t track_of(const struct map *map, int64_t row)
 
 enum { COUNTERS = 4 };
 
-/* A row may stand for thousands of events. The most since the row before, at before_ns, is a point of its own where it
- * was more, so that the counter's highest point is the peak: just before the row's, since nobody knows when it was. */
-static void write_row(struct timeline *timeline, uint64_t track, int64_t before_ns, int64_t ns, int64_t value,
-                      int64_t most)
-{
-    bool has_room = ns > 0 && before_ns < ns - 1;
-    if (most > value) {
-        track_count(&timeline->writer, track, has_room ? ns - 1 : ns, most);
-    }
-    track_count(&timeline->writer, track, ns, value);
-}
-
-/* Columns 3 to 6 of the rows below, and of the first one the most in column 7; what is NULL has no counter. */
+/* Columns 3 to 6 of the rows below; what is NULL has no counter. */
 static void write_counters(struct timeline *timeline)
 {
     static const char *const names[COUNTERS] = {"allocated", "active", "reserved", "requested"};
@@ -98,10 +86,10 @@ static void write_counters(struct timeline *timeline)
         &cursor, timeline,
         "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), "
         "ts_ns, allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
-        "iif(domain = 'block', requested, NULL), allocated_max FROM timeline_process "
+        "iif(domain = 'block', requested, NULL) FROM timeline_process "
         "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
     cursor_bind_text(&cursor, 2, timeline->request->domain);
-    int64_t process = 0, before_ns = -1;
+    int64_t process = 0;
     char group[NAME_BYTES] = "";
     while (cursor_next(&cursor)) {
         char name[NAME_BYTES + 16];
@@ -109,7 +97,6 @@ static void write_counters(struct timeline *timeline)
         snprintf(name, NAME_BYTES, "%s", cursor_name(&cursor, 1));
         if (cursor_integer(&cursor, 0) != process || strcmp(name, group) != 0) {
             process = cursor_integer(&cursor, 0);
-            before_ns = -1;
             memcpy(group, name, sizeof(group));
             memset(tracks, 0, sizeof(tracks));
         }
@@ -121,10 +108,8 @@ static void write_counters(struct timeline *timeline)
                 snprintf(name, sizeof(name), "%s: %s", group, names[i]);
                 tracks[i] = track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), name);
             }
-            write_row(timeline, tracks[i], before_ns, ns, cursor_integer(&cursor, 3 + i),
-                      cursor_integer(&cursor, i == 0 ? 7 : 3 + i));
+            track_count(&timeline->writer, tracks[i], ns, cursor_integer(&cursor, 3 + i));
         }
-        before_ns = ns;
         timeline->is_empty = false;
     }
     cursor_close(&cursor);
@@ -134,19 +119,15 @@ static void write_rss(struct timeline *timeline)
 {
     struct cursor cursor;
     rows_open(&cursor, timeline,
-              "SELECT process_id, ts_ns, rss_bytes, rss_bytes_max FROM rss WHERE ?1 IN (0, process_id) "
-              "ORDER BY process_id, ts_ns");
+              "SELECT process_id, ts_ns, rss_bytes FROM rss WHERE ?1 IN (0, process_id) ORDER BY process_id, ts_ns");
     uint64_t track = TRACK_NONE;
-    int64_t process = 0, before_ns = -1;
+    int64_t process = 0;
     while (cursor_next(&cursor)) {
-        int64_t ns = cursor_integer(&cursor, 1);
         if (track == TRACK_NONE || cursor_integer(&cursor, 0) != process) {
             process = cursor_integer(&cursor, 0);
-            before_ns = -1;
             track = track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
         }
-        write_row(timeline, track, before_ns, ns, cursor_integer(&cursor, 2), cursor_integer(&cursor, 3));
-        before_ns = ns;
+        track_count(&timeline->writer, track, cursor_integer(&cursor, 1), cursor_integer(&cursor, 2));
         timeline->is_empty = false;
     }
     cursor_close(&cursor);

@@ -1,102 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the views timeline, timeline_process, rss_total, mark, oom, device_failure and ladder_change, reduced. The
- * ladder is the running sum of its changes, as view `ladder` defines it: here it is added up while rows come, which
+ * Rows of the views timeline, timeline_process, rss_total, mark, oom, device_failure and ladder_change. The ladder is
+ * the running sum of its changes, as view `ladder` defines it: here it is added up, and thinned, while rows come, which
  * costs no sorting of ten million rows.
  */
 #include "analysis/query/page/curves.h"
 
 #include "analysis/base/memory.h"
 #include "analysis/query/db.h"
-#include "analysis/query/page/reduce.h"
 #include "analysis/query/page/writer.h"
+#include "trace/base/downsample.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTS_OF_ALL 6000
-#define POINTS_OF_ONE 1200
-#define POINTS_OF_LADDER 3000
+#define ROWS_OF_SERIES 10000 /* more than are stored of one */
+#define ROWS_OF_LADDER 6000
+#define ROW_VALUES_MAX 5U
 #define SERIES_MAX 48
 #define MARKS_MAX 500
 #define FAILURES_MAX 300
 
-enum timeline_figure {
-    ALLOCATED,
-    ALLOCATED_MAX,
-    ACTIVE,
-    RESERVED,
-    REQUESTED,
-    LIVE_ALLOCATIONS,
-    TIMELINE_FIGURES,
-};
+/* ---- rows, of which each value has an array of its own ---- */
 
-/* One array of the points: the last value of each, or the most. */
-static void write_figure(struct page_writer *writer, const char *key, const struct reduce *reduce, int figure,
-                         bool is_most)
+static void rows_add(struct downsample *rows, const int64_t *row)
 {
-    int64_t *numbers = memory_resize(NULL, (reduce->count + 1) * sizeof(numbers[0]));
-    for (size_t i = 0; i < reduce->count; i++) {
-        numbers[i] = is_most ? reduce->points[i].most[figure] : reduce->points[i].last.figures[figure];
+    if (!downsample_reserve(rows)) {
+        memory_exhausted();
     }
-    page_member_deltas(writer, key, numbers, reduce->count);
-    free(numbers);
+    downsample_add(rows, row);
 }
 
-static void write_times(struct page_writer *writer, const struct reduce *reduce)
+/* Those of a question, in the order of time, which comes first; then the `curves` whose largest values stay. */
+static struct downsample rows_read(struct cursor *cursor, unsigned width, unsigned curves)
 {
-    int64_t *numbers = memory_resize(NULL, (reduce->count + 1) * sizeof(numbers[0]));
-    for (size_t i = 0; i < reduce->count; i++) {
-        numbers[i] = reduce->points[i].last.ts_ns;
+    struct downsample rows = downsample_make(ROWS_OF_SERIES, width, curves, 0);
+    int64_t row[ROW_VALUES_MAX];
+    while (cursor_next(cursor)) {
+        for (unsigned i = 0; i < width; i++) {
+            row[i] = cursor_integer(cursor, (int)i);
+        }
+        rows_add(&rows, row);
     }
-    page_member_deltas(writer, "t", numbers, reduce->count);
+    cursor_close(cursor);
+    return rows;
+}
+
+/* A key NULL: that value is left out. */
+static void rows_write(struct page_writer *writer, const struct downsample *rows, const char *const *keys)
+{
+    int64_t *numbers = memory_resize(NULL, (rows->count + 1) * sizeof(numbers[0]));
+    for (unsigned value = 0; value < rows->width; value++) {
+        for (size_t i = 0; i < rows->count; i++) {
+            numbers[i] = downsample_row(rows, i)[value];
+        }
+        if (keys[value] != NULL) {
+            page_member_deltas(writer, keys[value], numbers, rows->count);
+        }
+    }
     free(numbers);
 }
 
 /* ---- live bytes ---- */
 
-/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is
- * there a difference. */
-static void write_reserved(struct page_writer *writer, const struct reduce *reduce)
-{
-    bool has_fallen = false;
-    for (size_t i = 0; i < reduce->count && !has_fallen; i++) {
-        has_fallen = reduce->points[i].most[RESERVED] != reduce->points[i].last.figures[RESERVED];
-    }
-    write_figure(writer, "reserved", reduce, RESERVED, true);
-    if (has_fallen) {
-        write_figure(writer, "reserved_last", reduce, RESERVED, false);
-    }
-}
-
 static void write_series(struct database *database, struct page_writer *writer, struct cursor *series)
 {
+    enum { TIME, BYTES, RESERVED, REQUESTED, COUNT, VALUES };
     int64_t process_id = cursor_integer(series, 0);
-    struct reduce reduce;
-    reduce_init(&reduce, process_id == 0 ? POINTS_OF_ALL : POINTS_OF_ONE, ALLOCATED_MAX);
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        process_id == 0
-            ? "SELECT ts_ns, allocated, allocated_max, active, reserved, requested, live_allocations FROM timeline "
-              "WHERE domain = ?1 AND device = ?2 ORDER BY seq"
-            : "SELECT ts_ns, allocated, allocated_max, active, reserved, requested, live_allocations FROM "
-              "timeline_process WHERE domain = ?1 AND device = ?2 AND process_id = ?3 ORDER BY seq");
+    cursor_open(&cursor, database,
+                process_id == 0
+                    ? "SELECT ts_ns, allocated, reserved, requested, live_allocations FROM timeline WHERE "
+                      "domain = ?1 AND device = ?2 ORDER BY seq"
+                    : "SELECT ts_ns, allocated, reserved, requested, live_allocations FROM "
+                      "timeline_process WHERE domain = ?1 AND device = ?2 AND process_id = ?3 ORDER BY seq");
     cursor_bind_text(&cursor, 1, cursor_name(series, 2));
     cursor_bind_integer(&cursor, 2, cursor_integer(series, 3));
     if (process_id != 0) {
         cursor_bind_integer(&cursor, 3, process_id);
     }
+    struct downsample rows = rows_read(&cursor, VALUES, REQUESTED);
     bool has_reserved = false;
-    while (cursor_next(&cursor)) {
-        struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
-        for (int i = 0; i < TIMELINE_FIGURES; i++) {
-            row.figures[i] = cursor_integer(&cursor, i + 1);
-        }
-        has_reserved = has_reserved || row.figures[RESERVED] > 0;
-        reduce_add(&reduce, &row);
+    for (size_t i = 0; i < rows.count && !has_reserved; i++) {
+        has_reserved = downsample_row(&rows, i)[RESERVED] > 0;
     }
-    cursor_close(&cursor);
+    const char *const keys[VALUES] = {"t", "bytes", has_reserved ? "reserved" : NULL, has_reserved ? "requested" : NULL,
+                                      "count"};
     page_open(writer, '{');
     page_member_integer(writer, "process", process_id);
     page_member_integer(writer, "pid", cursor_integer(series, 1));
@@ -107,16 +96,9 @@ static void write_series(struct database *database, struct page_writer *writer, 
     if (!cursor_is_null(series, 6)) { /* many events may have its time */
         page_member_integer(writer, "peak_seq", cursor_integer(series, 6));
     }
-    write_times(writer, &reduce);
-    write_figure(writer, "bytes", &reduce, ALLOCATED, false);
-    write_figure(writer, "most", &reduce, ALLOCATED_MAX, true);
-    write_figure(writer, "count", &reduce, LIVE_ALLOCATIONS, false);
-    if (has_reserved) {
-        write_reserved(writer, &reduce);
-        write_figure(writer, "requested", &reduce, REQUESTED, false);
-    }
+    rows_write(writer, &rows, keys);
     page_close(writer, '}');
-    reduce_free(&reduce);
+    downsample_free(&rows);
 }
 
 static void write_all_series(struct database *database, struct page_writer *writer)
@@ -139,24 +121,16 @@ static void write_all_series(struct database *database, struct page_writer *writ
 
 static void write_rss(struct database *database, struct page_writer *writer)
 {
-    struct reduce reduce;
-    reduce_init(&reduce, POINTS_OF_ONE, 1);
+    static const char *const keys[] = {"t", "bytes"};
     struct cursor cursor;
-    cursor_open(&cursor, database, "SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_total ORDER BY ts_ns");
-    while (cursor_next(&cursor)) {
-        struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
-        row.figures[0] = cursor_integer(&cursor, 1);
-        row.figures[1] = cursor_integer(&cursor, 2);
-        reduce_add(&reduce, &row);
-    }
-    cursor_close(&cursor);
+    cursor_open(&cursor, database, "SELECT ts_ns, rss_bytes FROM rss_total ORDER BY ts_ns");
+    struct downsample rows = rows_read(&cursor, 2, 1);
     page_key(writer, "rss");
     page_open(writer, '{');
-    write_times(writer, &reduce);
-    write_figure(writer, "bytes", &reduce, 0, false);
-    write_figure(writer, "most", &reduce, 1, true);
+    page_member_integer(writer, "peak", database_integer(database, "SELECT rss_bytes FROM rss_peak", 0));
+    rows_write(writer, &rows, keys);
     page_close(writer, '}');
-    reduce_free(&reduce);
+    downsample_free(&rows);
 }
 
 /* ---- moments that are marked ---- */
@@ -219,15 +193,25 @@ void curves_write(struct database *database, struct page_writer *writer)
 
 /* ---- the ladder ---- */
 
-static const char *const rungs[REDUCE_FIGURES] = {
-    "reserved",         "live_requested", "rounding",        "unsplit_remainder", "segment_quantum",
-    "pool_segregation", "stream_pending", "cached_segments", "external_holes",
+static const char *const ladder[] = {
+    "t",
+    "reserved",
+    "live_requested",
+    "rounding",
+    "unsplit_remainder",
+    "segment_quantum",
+    "pool_segregation",
+    "stream_pending",
+    "cached_segments",
+    "external_holes",
 };
+
+#define LADDER_VALUES (sizeof(ladder) / sizeof(ladder[0]))
 
 struct allocator {
     int64_t process_id, device;
-    struct reduce_row now;
-    struct reduce reduce;
+    int64_t now[LADDER_VALUES];
+    struct downsample rows; /* by what was reserved */
 };
 
 static struct allocator *find_allocator(struct allocator *allocators, size_t *count, int64_t process_id, int64_t device)
@@ -241,39 +225,17 @@ static struct allocator *find_allocator(struct allocator *allocators, size_t *co
         return NULL;
     }
     allocators[*count] = (struct allocator){.process_id = process_id, .device = device};
-    reduce_init(&allocators[*count].reduce, POINTS_OF_LADDER, 0);
+    allocators[*count].rows = downsample_make(ROWS_OF_LADDER, LADDER_VALUES, 1, 0);
     return &allocators[(*count)++];
 }
 
-/* Of a point both rows, so that the most that was reserved is there; each is one of the view, so rungs add up. */
 static void write_allocator(struct page_writer *writer, const struct allocator *allocator)
 {
-    size_t count = 0;
-    struct reduce_row *rows = memory_resize(NULL, (allocator->reduce.count * 2 + 1) * sizeof(rows[0]));
-    int64_t *numbers = memory_resize(NULL, (allocator->reduce.count * 2 + 1) * sizeof(numbers[0]));
-    for (size_t i = 0; i < allocator->reduce.count; i++) {
-        const struct reduce_point *point = &allocator->reduce.points[i];
-        if (memcmp(&point->top, &point->last, sizeof(point->top)) != 0) {
-            rows[count++] = point->top;
-        }
-        rows[count++] = point->last;
-    }
     page_open(writer, '{');
     page_member_integer(writer, "process", allocator->process_id);
     page_member_integer(writer, "device", allocator->device);
-    for (size_t i = 0; i < count; i++) {
-        numbers[i] = rows[i].ts_ns;
-    }
-    page_member_deltas(writer, "t", numbers, count);
-    for (int figure = 0; figure < REDUCE_FIGURES; figure++) {
-        for (size_t i = 0; i < count; i++) {
-            numbers[i] = rows[i].figures[figure];
-        }
-        page_member_deltas(writer, rungs[figure], numbers, count);
-    }
+    rows_write(writer, &allocator->rows, ladder);
     page_close(writer, '}');
-    free(rows);
-    free(numbers);
 }
 
 void curves_ladder_write(struct database *database, struct page_writer *writer)
@@ -290,22 +252,22 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
             struct allocator *allocator =
                 find_allocator(allocators, &count, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
             if (allocator != NULL) {
-                allocator->now.ts_ns = cursor_integer(&cursor, 2);
-                for (int i = 0; i < REDUCE_FIGURES; i++) {
-                    allocator->now.figures[i] =
-                        (int64_t)((uint64_t)allocator->now.figures[i] + (uint64_t)cursor_integer(&cursor, i + 3));
+                allocator->now[0] = cursor_integer(&cursor, 2);
+                for (int i = 1; i < (int)LADDER_VALUES; i++) {
+                    allocator->now[i] =
+                        (int64_t)((uint64_t)allocator->now[i] + (uint64_t)cursor_integer(&cursor, i + 2));
                 }
-                reduce_add(&allocator->reduce, &allocator->now);
+                rows_add(&allocator->rows, allocator->now);
             }
         }
         cursor_close(&cursor);
     }
     page_open(writer, '[');
     for (size_t i = 0; i < count; i++) {
-        if (allocators[i].reduce.count > 0) {
+        if (allocators[i].rows.count > 0) {
             write_allocator(writer, &allocators[i]);
         }
-        reduce_free(&allocators[i].reduce);
+        downsample_free(&allocators[i].rows);
     }
     page_close(writer, ']');
 }

@@ -25,7 +25,7 @@
 #include "trace/base/index.h"
 #include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
-#include "trace/model/series.h"
+#include "trace/base/downsample.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
 #include "trace/record.h"
@@ -88,7 +88,7 @@ static void process_free(struct derive_process *process)
     for (unsigned domain = 0; domain < DOMAIN_LIMIT; domain++) {
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
             if (process->totals[domain][i] != NULL) {
-                series_free(&process->totals[domain][i]->series);
+                downsample_free(&process->totals[domain][i]->samples);
                 totals_shares_free(&process->totals[domain][i]->shares);
                 free(process->totals[domain][i]);
             }
@@ -153,11 +153,11 @@ void derive_process_start(struct derive *derive, uint32_t process_id, uint32_t f
     }
 }
 
-/* Ten thousand compilers may each leave a series: the more there are, the shorter the new ones become. */
+/* Ten thousand compilers may each leave samples: the more there are, the shorter the new ones become. */
 static uint32_t ended_limit(const struct derive *derive)
 {
     uint64_t points = derive->ended_points;
-    return points < (1U << 19) ? SERIES_POINTS_PROCESS : points < (1U << 20) ? 128 : 16;
+    return points < (1U << 19) ? SAMPLES_PROCESS : points < (1U << 20) ? 128 : 16;
 }
 
 void derive_process_end(struct derive *derive, uint32_t process_id)
@@ -175,8 +175,8 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
             struct total *total = process->totals[domain][i];
             if (total != NULL) {
-                series_end(&total->series, ended_limit(derive));
-                derive->ended_points += total->series.count;
+                downsample_limit(&total->samples, ended_limit(derive));
+                derive->ended_points += total->samples.count;
                 derive->ended_shares += total->shares.count;
                 totals_process_end(&derive->domains[slot_of(domain, i)], total,
                                    derive->ended_shares <= ENDED_SHARES_MAX, derive->last_seq);

@@ -16,10 +16,10 @@
                 make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
                 make("div", {className: "figure", title: varve.format.exactBytes(series.peak)}, bytes(series.peak)),
                 make("div", {className: "more"}, `${duration(series.peak_t)} after the start`)));
-        const rss = varve.data.part("curves").rss.most;
-        if (rss.length > 0)
+        const rss = varve.data.part("curves").rss.peak;
+        if (rss > 0)
             box.append(make("div", {className: "total"}, make("div", {className: "what"}, "resident memory, at most"),
-                make("div", {className: "figure"}, bytes(d3.max(varve.data.sums(rss)))),
+                make("div", {className: "figure"}, bytes(rss)),
                 make("div", {className: "more"}, "as the kernel counts it")));
         element.append(box);
     }

@@ -15,10 +15,8 @@ varve.timeline = (() => {
     function unpack(series) {
         if (!series.times) {
             series.times = varve.data.sums(series.t);
-            for (const key of ["bytes", "most", "count", "reserved", "requested"])
+            for (const key of ["bytes", "count", "reserved", "requested"])
                 series[`${key}At`] = series[key] ? varve.data.sums(series[key]) : null;
-            // Only where it fell within a step is it less than the most.
-            series.reservedLastAt = series.reserved_last ? varve.data.sums(series.reserved_last) : series.reservedAt;
         }
         return series;
     }
@@ -132,21 +130,21 @@ varve.timeline = (() => {
 
     function draw(context) {
         const box = area(), x = xScale(box), series = unpack(shown);
-        const live = columns(series.times, series.bytesAt, x, box), most = columns(series.times, series.mostAt, x, box);
+        const live = columns(series.times, series.bytesAt, x, box);
         const reserved = hasReserved && series.reservedAt ? columns(series.times, series.reservedAt, x, box).highs
             : null;
-        const rss = hasRss && curves.rss.times.length > 0 ? columns(curves.rss.times, curves.rss.mostAt, x, box).highs
+        const rss = hasRss && curves.rss.times.length > 0 ? columns(curves.rss.times, curves.rss.bytesAt, x, box).highs
             : null;
-        const highest = Math.max(1, d3.max(most.highs), reserved ? d3.max(reserved) : 0, rss ? d3.max(rss) : 0);
+        const highest = Math.max(1, d3.max(live.highs), reserved ? d3.max(reserved) : 0, rss ? d3.max(rss) : 0);
         const y = d3.scaleLinear([0, highest * 1.04], [box.top + box.height, box.top]);
         varve.figure.axes(context, box, x, y);
         if (reserved) {
             fillColumns(context, reserved, y, box, color("reserved"));
             strokeColumns(context, reserved, y, box, color("reserved-line"));
         }
-        fillColumns(context, most.highs, y, box, color("live-soft"));
+        fillColumns(context, live.highs, y, box, color("live-soft"));
         fillColumns(context, live.lows, y, box, color("live"));
-        strokeColumns(context, most.highs, y, box, color("live"));
+        strokeColumns(context, live.highs, y, box, color("live"));
         if (series.requestedAt)
             strokeColumns(context, columns(series.times, series.requestedAt, x, box).highs, y, box, color("ink"),
                 [1, 3]);
@@ -167,7 +165,7 @@ varve.timeline = (() => {
         const highs = new Float64Array(Math.ceil(box.width));
         series.times.forEach((time, i) => {
             const pixel = Math.min(highs.length - 1, Math.max(0, Math.floor(x(time) - box.left)));
-            highs[pixel] = Math.max(highs[pixel], series.mostAt[i]);
+            highs[pixel] = Math.max(highs[pixel], series.bytesAt[i]);
         });
         for (let i = 1, k = 0; i < highs.length; i++) {
             while (k + 1 < series.times.length && x(series.times[k + 1]) - box.left < i + 1)
@@ -226,9 +224,9 @@ varve.timeline = (() => {
             if (series.requestedAt && series.requestedAt[i] > 0)
                 parts.push([" · requested ", bytes(series.requestedAt[i])]);
             if (series.reservedAt)
-                parts.push([" · reserved ", bytes(series.reservedLastAt[i])],
-                    [", of which not allocated ", share(series.reservedLastAt[i] - series.bytesAt[i],
-                        series.reservedLastAt[i])]);
+                parts.push([" · reserved ", bytes(series.reservedAt[i])],
+                    [", of which not allocated ", share(series.reservedAt[i] - series.bytesAt[i],
+                        series.reservedAt[i])]);
         }
         const r = before(curves.rss.times, time);
         if (r >= 0)
@@ -314,7 +312,7 @@ varve.timeline = (() => {
         };
         const key = (name, ...of) => make("span", {className: "key"}, swatch(...of), name);
         element.append(make("div", {className: "legend"}, key("live", "live"),
-            key("the most within a step", "live-soft"),
+            key("the most within a pixel", "live-soft"),
             all.some(series => series.reserved) ? key("reserved", "reserved") : null,
             all.some(series => series.requested) ? key("requested", "ink", "1 3") : null,
             curves.rss.times.length > 0 ? key("resident memory", "rss", "7 4") : null,
@@ -330,7 +328,6 @@ varve.timeline = (() => {
         all = curves.series;
         curves.rss.times = varve.data.sums(curves.rss.t);
         curves.rss.bytesAt = varve.data.sums(curves.rss.bytes);
-        curves.rss.mostAt = varve.data.sums(curves.rss.most);
         if (!all.some(series => series.process === 0)) {
             absent(element, "No allocation was recorded.");
             return;
