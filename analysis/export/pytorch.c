@@ -90,6 +90,24 @@ static void write_block(struct exporter *exporter, const struct history_block *b
     pickle_dict_end(&exporter->writer);
 }
 
+static void write_pool(struct exporter *exporter, const struct history_segment *segment)
+{
+    struct pickle_writer *writer = &exporter->writer;
+    struct pickle_batch batch;
+    if (segment->pool_is_list) {
+        pickle_list_begin(writer, &batch);
+        pickle_list_item(writer, &batch);
+        pickle_write_unsigned(writer, segment->pool_id[0]);
+        pickle_list_item(writer, &batch);
+        pickle_write_unsigned(writer, segment->pool_id[1]);
+        pickle_list_end(writer, &batch);
+    } else {
+        pickle_write_unsigned(writer, segment->pool_id[0]);
+        pickle_write_unsigned(writer, segment->pool_id[1]);
+        pickle_write_pair(writer);
+    }
+}
+
 static void write_segment(struct exporter *exporter, size_t index, const struct history_segment *segment)
 {
     const struct history_device *device = &exporter->history->devices[index];
@@ -104,9 +122,7 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
     write_number(exporter, "stream", exporter->history->streams[segment->stream]);
     write_word(exporter, "segment_type", segment->is_small ? "small" : "large");
     pickle_write_key(writer, "segment_pool_id");
-    pickle_write_unsigned(writer, segment->pool_id[0]);
-    pickle_write_unsigned(writer, segment->pool_id[1]);
-    pickle_write_pair(writer);
+    write_pool(exporter, segment);
     write_flag(exporter, "is_expandable", segment->is_expandable);
     write_frames(exporter, segment->stack);
     pickle_write_key(writer, "blocks");
@@ -212,6 +228,11 @@ static void write_settings(struct exporter *exporter)
     const struct history_settings *settings = &exporter->history->settings;
     struct pickle_writer *writer = &exporter->writer;
     pickle_dict_begin(writer);
+    if (exporter->history->rests.is_known) {
+        write_rest(exporter, exporter->history->rests.settings);
+        pickle_dict_end(writer);
+        return;
+    }
     pickle_write_key(writer, "PYTORCH_CUDA_ALLOC_CONF");
     pickle_write_text(writer, settings->text);
     pickle_write_key(writer, "max_split_size");
@@ -219,14 +240,10 @@ static void write_settings(struct exporter *exporter)
     pickle_write_key(writer, "garbage_collection_threshold");
     pickle_write_real(writer, settings->garbage_collection_threshold);
     write_flag(exporter, "expandable_segments", settings->expandable_segments);
-    if (exporter->history->rests.is_known) {
-        write_rest(exporter, exporter->history->rests.settings);
-    } else {
-        write_number(exporter, "pinned_num_register_threads", 1);
-        write_flag(exporter, "release_lock_on_cudamalloc", false);
-        write_flag(exporter, "pinned_use_cuda_host_register", false);
-        write_flag(exporter, "graph_capture_record_stream_reuse", false);
-    }
+    write_number(exporter, "pinned_num_register_threads", 1);
+    write_flag(exporter, "release_lock_on_cudamalloc", false);
+    write_flag(exporter, "pinned_use_cuda_host_register", false);
+    write_flag(exporter, "graph_capture_record_stream_reuse", false);
     pickle_write_key(writer, "roundup_power2_divisions");
     pickle_dict_begin(writer);
     for (unsigned i = 0; i < sizeof(settings->divisions) / sizeof(settings->divisions[0]); i++) {

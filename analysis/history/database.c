@@ -24,7 +24,7 @@
 #define DEVICES 256
 #define DIVISIONS 16
 #define KEY_BYTES 48
-#define SEGMENT_FIELDS 11
+#define SEGMENT_FIELDS 12
 #define BLOCK_FIELDS 5
 
 /* The process whose allocators a database holds: a history is of one. */
@@ -107,10 +107,10 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
         const struct history_segment *segment = &device->segments[i];
         fprintf(out,
                 "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64 " %" PRIx64
-                " %" PRIx32 "\n",
+                " %" PRIx32 " %x\n",
                 segment->addr, segment->size, history->streams[segment->stream], segment->pool_id[0],
                 segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated, segment->active,
-                segment->requested, callsite_of(callsites, segment->stack));
+                segment->requested, callsite_of(callsites, segment->stack), segment->pool_is_list);
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
             fprintf(out, "b %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %" PRIx32 "\n", block->addr, block->size,
@@ -171,6 +171,7 @@ static bool read_segment(struct final_reader *reader, char *line)
         .requested = n[9],
         .first_block = reader->device->block_count,
         .stack = history_stacks_of(reader->stacks, n[10]),
+        .pool_is_list = n[11] != 0,
     };
     return history_stream(reader->history, n[2], &segment->stream) == VARVE_OK;
 }
@@ -457,7 +458,10 @@ static int read_all(struct reader *reader, struct varve_message *message)
     }
     read_settings(reader->database, &history->settings, &reader->begin_us);
     reader->skip_until =
-        database_integer(reader->database, "SELECT max(seq) FROM event WHERE kind = 1 AND cause = 29", 0);
+        database_integer(reader->database,
+                         "SELECT max(seq) FROM event WHERE cause = 29 AND kind IN (SELECT code FROM event_kind WHERE "
+                         "name IN ('alloc', 'segment_alloc', 'segment_map'))",
+                         0);
     reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
     VARVE_THEN(result, read_events(reader, message));

@@ -67,6 +67,7 @@ struct history_segment {
     uint32_t stack;
     uint16_t stream;
     bool is_small, is_expandable;
+    bool pool_is_list; /* in the snapshot; PyTorch writes a tuple */
 };
 
 /* Of a snapshot's entries from number `event` on, up to the next of these: the keys that they have and that mean
@@ -122,8 +123,9 @@ struct history_settings {
 
 /* What a snapshot has beside all this, for an export: numbers in history.texts, as of a history_rest. */
 struct history_rests {
-    bool is_known; /* the history is from a snapshot: what it lacks is not to be added */
-    uint32_t root, settings;
+    bool is_known;     /* the history is from a snapshot: what it lacks is not to be added */
+    uint32_t root;     /* beside segments, traces and settings */
+    uint32_t settings; /* all of them */
 };
 
 struct history_tables; /* history.c's own: finds what is interned */

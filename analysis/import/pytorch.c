@@ -106,6 +106,7 @@ static uint16_t stream_number(const struct history *history, uint64_t handle)
 static void write_start_segment(struct import *import, unsigned number, const struct varve_alloc_snapshot *start,
                                 const struct varve_segment_info *segment)
 {
+    const struct history_device *device = &import->history->devices[number];
     uint16_t stream = stream_number(import->history, segment->stream);
     struct varve_record record =
         new_record(import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
@@ -114,6 +115,7 @@ static void write_start_segment(struct import *import, unsigned number, const st
     record.requested = segment->is_expandable ? 0 : segment->bytes;
     record.pool = segment->is_small ? 1 : 0;
     record.cause = VARVE_CAUSE_INHERITED;
+    record.callsite = history_writer_start_callsite(import->out, device, VARVE_KIND_SEGMENT_ALLOC, segment->addr);
     varve_writer_event(import->writer, &record, 0);
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *block = &start->blocks[segment->first_block + i];
@@ -126,6 +128,7 @@ static void write_start_segment(struct import *import, unsigned number, const st
         record.requested = block->requested;
         record.pool = segment->is_small ? 1 : 0;
         record.cause = VARVE_CAUSE_INHERITED;
+        record.callsite = history_writer_start_callsite(import->out, device, VARVE_KIND_ALLOC, block->addr);
         varve_writer_event(import->writer, &record, 0);
     }
 }

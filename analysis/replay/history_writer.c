@@ -2,6 +2,7 @@
 /* What stream and pool numbers mean is noted as they appear. */
 #include "analysis/replay/history_writer.h"
 
+#include "analysis/base/map.h"
 #include "analysis/base/memory.h"
 #include "analysis/replay/session.h"
 
@@ -17,6 +18,9 @@ struct history_writer {
     uint32_t *symbols;        /* room for those of the deepest stack */
     uint8_t pools[NUMBERS];   /* numbers of this device that are in the database */
     int64_t begin_us, now_us; /* times do not go back in the database */
+    /* by address, of what was there before the history of this device and still is at its end */
+    const struct history_device *started;
+    struct map block_stacks, segment_stacks;
 };
 
 static int64_t first_time(const struct history *history)
@@ -54,6 +58,8 @@ void history_writer_free(struct history_writer *writer)
 {
     free(writer->callsites);
     free(writer->symbols);
+    map_free(&writer->block_stacks);
+    map_free(&writer->segment_stacks);
     free(writer);
 }
 
@@ -81,6 +87,49 @@ uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
     }
     writer->callsites[stack] = varve_writer_callsite(writer->database, writer->symbols, frames->frame_count);
     return writer->callsites[stack];
+}
+
+static void note_stack(struct map *stacks, const struct map *begun, uint64_t addr, uint32_t stack)
+{
+    if (stack != 0 && map_find(begun, addr) == NULL) {
+        map_put(stacks, addr, stack);
+    }
+}
+
+/* Of what the history has no beginning, the state at its end has the stack. */
+static void note_start_stacks(struct history_writer *writer, const struct history_device *device)
+{
+    struct map blocks = {0};
+    struct map segments = {0};
+    map_free(&writer->block_stacks);
+    map_free(&writer->segment_stacks);
+    for (size_t i = 0; i < device->event_count; i++) {
+        const struct history_event *event = &device->events[i];
+        if (event->action == HISTORY_ALLOC || event->action == HISTORY_SEGMENT_ALLOC) {
+            map_put(event->action == HISTORY_ALLOC ? &blocks : &segments, event->addr, 1);
+        }
+    }
+    for (size_t i = 0; i < device->segment_count; i++) {
+        note_stack(&writer->segment_stacks, &segments, device->segments[i].addr, device->segments[i].stack);
+    }
+    for (size_t i = 0; i < device->block_count; i++) {
+        if (device->blocks[i].state != HISTORY_INACTIVE) {
+            note_stack(&writer->block_stacks, &blocks, device->blocks[i].addr, device->blocks[i].stack);
+        }
+    }
+    map_free(&blocks);
+    map_free(&segments);
+    writer->started = device;
+}
+
+uint32_t history_writer_start_callsite(struct history_writer *writer, const struct history_device *device,
+                                       enum varve_kind kind, uint64_t addr)
+{
+    if (writer->started != device) {
+        note_start_stacks(writer, device);
+    }
+    const uint64_t *stack = map_find(kind == VARVE_KIND_ALLOC ? &writer->block_stacks : &writer->segment_stacks, addr);
+    return stack != NULL ? history_writer_callsite(writer, (uint32_t)*stack) : 0;
 }
 
 int64_t history_writer_begin_us(const struct history_writer *writer)
@@ -139,7 +188,10 @@ void history_writer_record(struct replay *replay, const struct varve_record *rec
     if (varve_record_kind(record) == VARVE_KIND_MERGE && replay->options->follow && index > 0) {
         index--;
     }
-    copy.callsite = 0;
+    copy.callsite =
+        replay->is_starting
+            ? history_writer_start_callsite(writer, trace, (enum varve_kind)varve_record_kind(record), record->addr)
+            : 0;
     if (index < trace->event_count && !replay->is_starting) {
         ts_ns = history_writer_time(writer, &trace->events[index]);
         copy.callsite = history_writer_callsite(writer, trace->events[index].stack);

@@ -24,6 +24,10 @@ int64_t history_writer_begin_us(const struct history_writer *writer);
 const uint32_t *history_writer_callsites(struct history_writer *writer);
 /// Call sites of the history in the database, by number of the stack; made once.
 uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack);
+/// The same of what was there before the history of `device`, a block (`kind` ALLOC) or a segment; 0: it has been freed
+/// since, so that nobody knows it.
+uint32_t history_writer_start_callsite(struct history_writer *writer, const struct history_device *device,
+                                       enum varve_kind kind, uint64_t addr);
 /// ns of an event since the history's first one; never goes back.
 int64_t history_writer_time(struct history_writer *writer, const struct history_event *event);
 void history_writer_record(struct replay *replay, const struct varve_record *record);

@@ -4,9 +4,10 @@
 # Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: snapshots.
 """A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the
-database that it was imported into. Of the recordings in tests/conformance/pytorch, and of one made here with what
+database that it was imported into. Of the recordings in tests/conformance/pytorch, and of two made here with what
 they lack: entries and keys that mean nothing to the allocator, entries without a time or frames, times that go back,
-two devices. And the views `hole` and `empty_segment` of that database hold what `varve segments` rebuilds."""
+two devices; a history that begins late. And the views `hole` and `empty_segment` of that database hold what `varve
+segments` rebuilds."""
 
 import pathlib
 import pickle
@@ -18,15 +19,34 @@ MIB = 1 << 20
 BASE = 0x7F0000000000
 
 
-def plain(value):
-    """Tuples are lists: picklers of PyTorch differ in that."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
 def entry(action, addr, size, time_us, **others):
     return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us, **others}
+
+
+def late_snapshot():
+    """A block and a free segment were there before the first entry; few settings are known."""
+    frames = [{"name": "load_weights", "filename": "/u/train.py", "line": 7}]
+
+    def segment(address, size, blocks, used, stack):
+        return {"device": 0, "address": address, "total_size": size, "allocated_size": used, "active_size": used,
+                "requested_size": used, "stream": 0, "segment_type": "large", "segment_pool_id": [0, 0],
+                "is_expandable": False, "frames": stack, "blocks": blocks}
+
+    def block(address, size, requested, state, stack):
+        return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": stack}
+
+    behind = BASE + 64 * MIB
+    return {
+        "segments": [
+            segment(BASE, 20 * MIB, [block(BASE, 10 * MIB, 10 * MIB, "active_allocated", frames),
+                                     block(BASE + 10 * MIB, 10 * MIB, 0, "inactive", [])], 10 * MIB, frames),
+            segment(behind, 30 * MIB, [block(behind, 30 * MIB, 0, "inactive", [])], 0, [])],
+        "device_traces": [[entry("alloc", behind, 30 * MIB, 1, frames=[]),
+                           entry("free_requested", behind, 30 * MIB, 2, frames=[]),
+                           entry("free_completed", behind, 30 * MIB, 2, frames=[])]],
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
+        "external_annotations": [],
+    }
 
 
 def odd_snapshot():
@@ -80,7 +100,6 @@ class RoundTrip(Case):
         self.copy = pathlib.Path(self.folder, "exported.pickle")
 
     def assert_same(self, expected, found):
-        expected, found = plain(expected), plain(found)
         self.assertEqual(set(expected), set(found))
         for traces in zip(expected["device_traces"], found["device_traces"]):
             self.assertEqual(len(traces[0]), len(traces[1]))
@@ -113,6 +132,29 @@ class RoundTrip(Case):
 
     def test_odd(self):
         self.round_trip(self.odd())
+
+    def test_late(self):
+        source = pathlib.Path(self.folder, "late.pickle")
+        source.write_bytes(pickle.dumps(late_snapshot(), protocol=4))
+        self.round_trip(source)
+        replayed = pathlib.Path(self.folder, "replayed.db")
+        self.varve("replay", source, "-o", replayed)
+        for database in (self.path, replayed):
+            self.varve("replay", "--verify", database)
+            self.assertEqual(self.rows(database, "SELECT user_function, user_line, live_bytes FROM callsite_total WHERE"
+                                                 " live_bytes > 0"), [("load_weights", 7, 10 * MIB)])
+            self.assertEqual(self.rows(database, "SELECT count(*), sum(a.callsite_id <> 0) FROM events a WHERE kind ="
+                                                 " 'segment_alloc'"), [(2, 1)])
+
+    def test_lines_that_are_none(self):
+        snapshot = late_snapshot()
+        for line in ((1 << 64) - 1, -1, None, "7", 1 << 40):
+            snapshot["segments"][0]["frames"][0]["line"] = line
+            source = pathlib.Path(self.folder, "lines.pickle")
+            source.write_bytes(pickle.dumps(snapshot, protocol=4))
+            self.varve("import", source, "-o", self.path, "--force")
+            self.assertEqual(self.rows(self.path, "SELECT DISTINCT user_function, coalesce(user_line, 0) FROM peak"
+                                                  " WHERE callsite_id <> 0"), [("load_weights", 0)], line)
 
     def test_hostile_database(self):
         """What is kept goes into a pickle that others load: only plain values may."""

@@ -37,14 +37,11 @@ static int take_text(struct snapshot_reader *reader, struct pickle_value key, st
     return VARVE_OK;
 }
 
-static int take_line(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
+/* 0, which is unknown, of what is no line: compiled code has none, or -1, also as 64 bits without a sign. */
+static uint32_t line_of(struct pickle_value value)
 {
-    if (value.type != PICKLE_INTEGER && value.type != PICKLE_NONE) {
-        return field_fail_type(reader, key, value, "a line number");
-    }
-    /* Compiled code has no line, or -1. */
-    *out = (int64_t)value.bits > 0 && value.bits <= UINT32_MAX ? (uint32_t)value.bits : 0;
-    return VARVE_OK;
+    return value.type == PICKLE_INTEGER && (int64_t)value.bits > 0 && value.bits <= UINT32_MAX ? (uint32_t)value.bits
+                                                                                               : 0;
 }
 
 static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object, struct history_frame *frame)
@@ -61,7 +58,7 @@ static int frame_fields(struct snapshot_reader *reader, const struct pickle_obje
             error = take_text(reader, key, value, &frame->file);
             break;
         case WORD_LINE:
-            error = take_line(reader, key, value, &frame->line);
+            frame->line = line_of(value);
             break;
         default:
             break;

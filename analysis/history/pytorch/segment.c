@@ -213,6 +213,7 @@ static int take_segment_field(struct snapshot_reader *reader, struct pickle_valu
     case WORD_SEGMENT_TYPE:
         return take_segment_type(reader, key, value, &segment->is_small);
     case WORD_SEGMENT_POOL_ID:
+        segment->pool_is_list = value.type == PICKLE_LIST;
         return field_pool(reader, key, value, segment->pool_id);
     case WORD_IS_EXPANDABLE:
         return field_bool(reader, key, value, &segment->is_expandable);

@@ -105,6 +105,7 @@ int settings_take(struct snapshot_reader *reader, struct pickle_value key, struc
     reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         struct pickle_value name = object->items[i], item = object->items[i + 1];
+        rest_add(reader, name, item);
         switch (field_word(name)) {
         case WORD_CONF:
             error = take_text(reader, name, item, settings);
@@ -122,7 +123,6 @@ int settings_take(struct snapshot_reader *reader, struct pickle_value key, struc
             error = take_divisions(reader, name, item, settings->divisions);
             break;
         default:
-            rest_add(reader, name, item);
             break;
         }
     }

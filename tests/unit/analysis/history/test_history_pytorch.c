@@ -241,7 +241,6 @@ static const struct {
     {"pack(snapshot(device_traces=[[event(frames=3)]]))", ": 'frames' is an integer, not a list"},
     {"pack(snapshot(device_traces=[[event(frames=['f'])]]))", ": event 0 of device 0: is the text 'f', not a dict"},
     {"pack(snapshot(device_traces=[[event(frames=[{'name': 3}])]]))", ": 'name' is an integer, not a text"},
-    {"pack(snapshot(device_traces=[[event(frames=[{'line': 'x'}])]]))", ": 'line' is the text 'x', not a line number"},
     {"e = event(); pack(snapshot(device_traces=[[e, e]]))", ": event 1 of device 0: refers back to a consumed entry"},
     {"e = event(); pack(snapshot(device_traces=[[e] + [event() for _ in range(3000)] + [e]]))",
      ": event 3001 of device 0: refers back to a consumed entry"},
