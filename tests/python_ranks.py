@@ -8,12 +8,13 @@ import unittest
 
 import recording
 import varve
+import varve.export
 
 RANKS = 64 if recording.IS_FULL else 6
 STRAGGLER = 5
 QUESTIONS = ("callsites", "peaks", "leaks", "timeline", "stragglers")
-VIEWS = None if recording.IS_FULL else [
-    "callsite_total_process", "total_process", "leak_line", "timeline_process", "process"]
+VIEWS = varve.export.VIEWS if recording.IS_FULL else (
+    "callsite_total_process", "total_process", "leak_line", "timeline_process", "process")
 
 
 class RankCase(unittest.TestCase):

@@ -154,6 +154,11 @@ static void log_warn(struct command_context *context, const char *path, const st
                         fault->first & (IMPORT_NUMBERS_PER_FILE - 1));
         }
     }
+    if (result->inherited_bytes > 0) {
+        command_say(context->err,
+                    "varve import: %s begins in the middle of the run: %s were live before, as its totals say\n", path,
+                    format_bytes_exact((int64_t)result->inherited_bytes).text);
+    }
     if (result->by_time) {
         command_say(context->err,
                     "varve import: %s: its order makes less sense than that of its times, which was taken\n", path);
@@ -179,6 +184,7 @@ static void log_json(struct command_context *context, const struct values *value
     json_integer(object, "peak_bytes", (int64_t)result->peak_bytes);
     json_integer(object, "live_bytes", (int64_t)result->live_bytes);
     json_integer(object, "peak_reserved", (int64_t)result->peak_reserved);
+    json_integer(object, "inherited_bytes", (int64_t)result->inherited_bytes);
     json_integer(object, "duration_ns", result->duration_ns);
     json_text(object, "order", result->by_time ? "time" : "source");
     for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {

@@ -11,6 +11,7 @@
 #include "analysis/output/terminal.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
 #include "analysis/query/totals.h"
@@ -106,6 +107,7 @@ static void answer_text(struct command_context *context, struct database *databa
             format_duration(total->peak_ns).text, total->peak_seq);
     callsite_list_extent(out, &answer->list);
     fputc('\n', out);
+    report_times_print(out, database);
     if (answer->selection.devices > 1) {
         fprintf(out, "  %" PRId64 " GPUs, each at its own peak; the moment is that of GPU %" PRId64 "\n",
                 answer->selection.devices, answer->selection.device);

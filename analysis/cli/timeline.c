@@ -10,6 +10,7 @@
 #include "analysis/output/json.h"
 #include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
 #include "analysis/query/timeline.h"
@@ -55,16 +56,18 @@ static void print_csv(FILE *out, const struct timeline *timeline)
     }
 }
 
-static void print_json(FILE *out, const struct timeline *timeline, const char *path, const struct selection *selection)
+static void print_json(FILE *out, struct database *database, const struct timeline *timeline,
+                       const struct selection *selection)
 {
     struct cJSON *object = json_object();
     struct cJSON *points = json_array();
-    json_text(object, "database", path);
+    json_text(object, "database", database_path(database));
     json_text(object, "domain", selection->domain);
     json_integer_or_null(object, "pid", selection->pid > 0 ? selection->pid : -1);
     if (selection->devices > 1) {
         json_integer(object, "device", selection->device);
     }
+    json_text(object, "times", report_has_no_times(database) ? "order" : "clock");
     json_integer(object, "samples", timeline->samples);
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
@@ -102,6 +105,7 @@ static void print_text(FILE *out, struct database *database, const struct timeli
         fprintf(out, "%s, %s: nothing was allocated\n", selection->domain, who);
         return;
     }
+    report_times_print(out, database);
     fprintf(out, "%s%s, %s: live bytes, the maximum of each %s\n", selection->domain, where, who,
             format_duration(timeline->points[0].end_ns).text);
     timeline_chart(out, timeline, CHART_ROWS);
@@ -135,7 +139,7 @@ static int answer(struct command_context *context, struct database *database, co
     }
     timeline_load(&timeline, database, &selection, points);
     if (values->json) {
-        print_json(context->out, &timeline, database_path(database), &selection);
+        print_json(context->out, database, &timeline, &selection);
     } else if (values->csv) {
         print_csv(context->out, &timeline);
     } else {

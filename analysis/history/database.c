@@ -14,6 +14,7 @@
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/kept.h"
+#include "analysis/query/kept.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -296,6 +297,7 @@ struct reader {
     uint16_t *streams[DEVICES]; /* number in the history + 1 of each number in the database; 0 unknown */
     struct history_stacks *stacks;
     int64_t begin_us;
+    bool has_no_times;
     int64_t skip_until; /* events of the start state */
 };
 
@@ -367,7 +369,7 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->stream = stream;
     event->stack = history_stacks_of(reader->stacks, record->callsite);
-    event->time_us = reader->begin_us + ts_ns / 1000;
+    event->time_us = reader->has_no_times ? 0 : reader->begin_us + ts_ns / 1000;
     return VARVE_OK;
 }
 
@@ -457,6 +459,7 @@ static int read_all(struct reader *reader, struct varve_message *message)
         return result;
     }
     read_settings(reader->database, &history->settings, &reader->begin_us);
+    reader->has_no_times = report_has_no_times(reader->database);
     reader->skip_until =
         database_integer(reader->database,
                          "SELECT max(seq) FROM event WHERE cause = 29 AND kind IN (SELECT code FROM event_kind WHERE "

@@ -5,6 +5,7 @@
  */
 #include "analysis/import/profiler.h"
 
+#include "analysis/base/map.h"
 #include "analysis/base/memory.h"
 #include "analysis/history/input/stream.h"
 #include "analysis/output/json.h"
@@ -34,6 +35,7 @@ struct memory_event {
     uint64_t thread, tid; /* process and thread; the thread alone */
     int64_t time_ns;
     uint64_t addr, size, number;
+    int64_t allocated; /* of its memory when it had happened, as the trace says; -1: it does not */
     uint32_t callsite;
     int32_t pid;
     uint8_t action, target, device;
@@ -114,6 +116,8 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     if (device >= DEVICES || !import_is_memory(out->addr, out->size)) {
         return false;
     }
+    out->allocated = -1;
+    whole_number(args, "Total Allocated", &out->allocated);
     int64_t reserved;
     if (type != 0 && whole_number(args, "Total Reserved", &reserved) && reserved > (int64_t)reader->reserved[device]) {
         reader->reserved[device] = (uint64_t)reserved;
@@ -390,10 +394,107 @@ static void find_callsites(struct reader *reader)
     }
 }
 
+/* ---- what was there before the trace ---- */
+
+/* Of a process, the memory of one device. */
+struct start {
+    const struct memory_event *first;
+    uint64_t unknown; /* bytes that were live before, and whose blocks no event names */
+    struct map seen;  /* addresses of events so far */
+};
+
+struct starts {
+    struct start *items;
+    size_t count, capacity;
+    struct map numbers;
+    uint64_t addr_limit; /* no event is at this address or above it */
+};
+
+static int compare_times(const void *a, const void *b)
+{
+    const struct memory_event *one = a;
+    const struct memory_event *two = b;
+    if (one->time_ns != two->time_ns) {
+        return one->time_ns < two->time_ns ? -1 : 1;
+    }
+    return (one->number > two->number) - (one->number < two->number);
+}
+
+/* Each event says what was allocated after it: the first one, what was before. */
+static struct start *start_of(struct starts *starts, const struct memory_event *event)
+{
+    uint64_t key = (uint64_t)(uint32_t)event->pid << 16 | (uint64_t)event->target << 8 | event->device;
+    const uint64_t *found = map_find(&starts->numbers, key);
+    if (found != NULL) {
+        return &starts->items[*found];
+    }
+    map_put(&starts->numbers, key, starts->count);
+    starts->items = memory_grow(starts->items, &starts->capacity, starts->count, sizeof(*starts->items));
+    struct start *start = &starts->items[starts->count++];
+    *start = (struct start){.first = event};
+    uint64_t after = event->allocated > 0 ? (uint64_t)event->allocated : 0;
+    if (event->action == IMPORT_FREE && event->allocated >= 0) {
+        start->unknown = after + event->size;
+    } else if (event->action == IMPORT_ALLOC && after >= event->size) {
+        start->unknown = after - event->size;
+    }
+    return start;
+}
+
+static void give_start(struct reader *reader, const struct start *start, uint64_t addr, uint64_t size)
+{
+    const struct memory_event *first = start->first;
+    struct import_request *request = import_requests_add(reader->requests, 0);
+    request->time_ns = reader->events[0].time_ns;
+    request->addr = addr;
+    request->size = size;
+    request->device = first->target == IMPORT_HEAP ? 0 : first->device;
+    request->action = IMPORT_ALLOC;
+    request->target = first->target;
+    request->cause = VARVE_CAUSE_INHERITED;
+    request->thread = import_requests_thread(reader->requests, first->pid, first->tid, first->number);
+    import_requests_inherited(reader->requests, size);
+}
+
+/* What is freed and was never allocated was there before, and so was the rest of what the first event says, as one
+ * block. */
+static void give_starts(struct reader *reader)
+{
+    struct starts starts = {0};
+    if (reader->event_count == 0) {
+        return; /* qsort takes no NULL */
+    }
+    qsort(reader->events, reader->event_count, sizeof(*reader->events), compare_times);
+    for (size_t i = 0; i < reader->event_count; i++) {
+        const struct memory_event *event = &reader->events[i];
+        if (event->action == IMPORT_FAILURE) {
+            continue;
+        }
+        struct start *start = start_of(&starts, event);
+        if (event->action == IMPORT_FREE && map_find(&start->seen, event->addr) == NULL &&
+            event->size <= start->unknown) {
+            give_start(reader, start, event->addr, event->size);
+            start->unknown -= event->size;
+        }
+        map_put(&start->seen, event->addr, 1);
+        starts.addr_limit =
+            event->addr + event->size > starts.addr_limit ? event->addr + event->size : starts.addr_limit;
+    }
+    for (size_t i = 0; i < starts.count; i++) {
+        if (import_is_memory(starts.addr_limit, starts.items[i].unknown) && starts.items[i].unknown > 0) {
+            give_start(reader, &starts.items[i], starts.addr_limit, starts.items[i].unknown);
+        }
+        map_free(&starts.items[i].seen);
+    }
+    map_free(&starts.numbers);
+    free(starts.items);
+}
+
 /* ---- the trace ---- */
 
 static void give_requests(struct reader *reader)
 {
+    give_starts(reader);
     for (size_t i = 0; i < reader->event_count; i++) {
         const struct memory_event *event = &reader->events[i];
         struct import_request *request = import_requests_add(reader->requests, event->number);

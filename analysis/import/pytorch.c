@@ -87,7 +87,8 @@ static void write_event(struct import *import, unsigned number, size_t index)
     record.cause = (uint8_t)cause_of(device, index);
     record.callsite = history_writer_callsite(import->out, event->stack);
     int64_t ts_ns = history_writer_time(import->out, event);
-    if (history_writer_begin_us(import->out) + ts_ns / 1000 != event->time_us) {
+    if (!history_writer_has_no_times(import->out) &&
+        history_writer_begin_us(import->out) + ts_ns / 1000 != event->time_us) {
         note_moved(&import->moved[number], index);
     }
     varve_writer_event(import->writer, &record, ts_ns);

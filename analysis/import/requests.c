@@ -159,6 +159,11 @@ bool import_is_memory(uint64_t addr, uint64_t size)
     return addr < ADDR_LIMIT && size < SIZE_LIMIT;
 }
 
+void import_requests_inherited(struct import_requests *requests, uint64_t bytes)
+{
+    requests->result.inherited_bytes += bytes;
+}
+
 void import_requests_entry(struct import_requests *requests)
 {
     requests->result.entries++;

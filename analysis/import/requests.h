@@ -84,6 +84,7 @@ struct import_log_result {
     uint64_t allocations, frees, failures, threads, processes, streams, callsites;
     uint64_t live_bytes, peak_bytes; /* of all domains together */
     uint64_t peak_reserved;          /* as the source says; 0: it does not */
+    uint64_t inherited_bytes;        /* that were live before the source's first entry, as it says */
     int64_t duration_ns;
     bool by_time; /* its order contradicts itself more than that of its times */
     struct import_fault_count faults[IMPORT_FAULT_LIMIT];
@@ -113,7 +114,8 @@ uint32_t import_requests_symbol(struct import_requests *requests, const char *fu
                                 const char *module);
 /// A stack of symbols, innermost first, interned.
 uint32_t import_requests_callsite(struct import_requests *requests, const uint32_t *symbols, size_t depth);
-void import_requests_reserved(struct import_requests *requests, uint64_t bytes); /* at one moment */
+void import_requests_reserved(struct import_requests *requests, uint64_t bytes);  /* at one moment */
+void import_requests_inherited(struct import_requests *requests, uint64_t bytes); /* one more block of these */
 size_t import_requests_count(const struct import_requests *requests);
 /// Of the first entry that was added; false if there is none.
 bool import_requests_first_time(const struct import_requests *requests, int64_t *time_ns_out);

@@ -97,6 +97,9 @@ void report_header_print(FILE *out, struct database *database, const struct repo
         fprintf(out, TITLE, "kept");
         format_print_wrapped(out, cut, TITLE_COLUMNS);
     }
+    if (report_has_no_times(database)) {
+        fprintf(out, TITLE "none in the trace: the order of its events stands for them, 1 us each\n", "times");
+    }
     terminal_style(out, report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
     print_folded(out, print_health, database, loss);
     terminal_style(out, TERMINAL_PLAIN);
@@ -113,6 +116,7 @@ void report_header_json(struct cJSON *object, struct database *database)
     json_text(object, "host", host);
     report_attached_json(object, database);
     report_kept_json(object, database);
+    json_text(object, "times", report_has_no_times(database) ? "order" : "clock");
     json_integer(object, "duration_ns", report_duration_ns(database));
     json_integer(object, "processes", database_integer(database, "SELECT processes FROM recording", 0));
     json_integer(object, "images", database_integer(database, "SELECT images FROM recording", 0));

@@ -74,6 +74,21 @@ void report_kept_json(struct cJSON *object, struct database *database)
     free(keep);
 }
 
+bool report_has_no_times(struct database *database)
+{
+    char *times = database_meta(database, "history.times");
+    bool has_none = times != NULL && strcmp(times, "order") == 0;
+    free(times);
+    return has_none;
+}
+
+void report_times_print(FILE *out, struct database *database)
+{
+    if (report_has_no_times(database)) {
+        fputs("  the trace has no times: the order of its events stands for them, 1 us each\n", out);
+    }
+}
+
 int report_require_events(struct database *database, struct varve_message *message)
 {
     char words[240];

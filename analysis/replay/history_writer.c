@@ -18,6 +18,8 @@ struct history_writer {
     uint32_t *symbols;        /* room for those of the deepest stack */
     uint8_t pools[NUMBERS];   /* numbers of this device that are in the database */
     int64_t begin_us, now_us; /* times do not go back in the database */
+    bool has_no_times;        /* the order of events stands for them */
+    const struct history_event *last;
     /* by address, of what was there before the history of this device and still is at its end */
     const struct history_device *started;
     struct map block_stacks, segment_stacks;
@@ -36,14 +38,22 @@ static int64_t first_time(const struct history *history)
             first = device->events[index].time_us;
         }
     }
-    return first == INT64_MAX ? 0 : first;
+    return first;
 }
 
 struct history_writer *history_writer_new(struct varve_writer *database, const struct history *history)
 {
     struct history_writer *writer = memory_resize(NULL, sizeof(*writer));
     size_t bytes = (history->stack_count + 1) * sizeof(*writer->callsites);
-    *writer = (struct history_writer){.database = database, .history = history, .begin_us = first_time(history)};
+    int64_t first_us = first_time(history);
+    bool has_no_times = first_us == INT64_MAX;
+    *writer = (struct history_writer){.database = database,
+                                      .history = history,
+                                      .begin_us = has_no_times ? 0 : first_us,
+                                      .has_no_times = has_no_times};
+    if (has_no_times) {
+        varve_writer_meta_text(database, "history.times", "order");
+    }
     writer->callsites = memory_resize(NULL, bytes);
     memset(writer->callsites, 0, bytes);
     size_t depth = 0;
@@ -145,10 +155,18 @@ const uint32_t *history_writer_callsites(struct history_writer *writer)
     return writer->callsites;
 }
 
+bool history_writer_has_no_times(const struct history_writer *writer)
+{
+    return writer->has_no_times;
+}
+
 int64_t history_writer_time(struct history_writer *writer, const struct history_event *event)
 {
     int64_t time_us = event->time_us - writer->begin_us;
-    if (event->time_us != 0 && time_us > writer->now_us && time_us < INT64_MAX / 1000) {
+    if (writer->has_no_times) {
+        writer->now_us += event != writer->last;
+        writer->last = event;
+    } else if (event->time_us != 0 && time_us > writer->now_us && time_us < INT64_MAX / 1000) {
         writer->now_us = time_us;
     }
     return writer->now_us * 1000;

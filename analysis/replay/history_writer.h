@@ -28,6 +28,9 @@ uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack);
 /// since, so that nobody knows it.
 uint32_t history_writer_start_callsite(struct history_writer *writer, const struct history_device *device,
                                        enum varve_kind kind, uint64_t addr);
+/// No event has a time: the order stands for it, one microsecond an event, which the database says (meta
+/// "history.times").
+bool history_writer_has_no_times(const struct history_writer *writer);
 /// ns of an event since the history's first one; never goes back.
 int64_t history_writer_time(struct history_writer *writer, const struct history_event *event);
 void history_writer_record(struct replay *replay, const struct varve_record *record);

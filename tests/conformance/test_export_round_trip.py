@@ -4,10 +4,10 @@
 # Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: snapshots.
 """A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the
-database that it was imported into. Of the recordings in tests/conformance/pytorch, and of two made here with what
+database that it was imported into. Of the recordings in tests/conformance/pytorch, and of some made here with what
 they lack: entries and keys that mean nothing to the allocator, entries without a time or frames, times that go back,
-two devices; a history that begins late. And the views `hole` and `empty_segment` of that database hold what `varve
-segments` rebuilds."""
+two devices; a history that begins late; one without times, whose order stands for them. And the views `hole` and
+`empty_segment` of that database hold what `varve segments` rebuilds."""
 
 import pathlib
 import pickle
@@ -47,6 +47,28 @@ def late_snapshot():
         "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
         "external_annotations": [],
     }
+
+
+def timeless_snapshot(steps=100):
+    """Each step keeps a block, of another line than the one that it needs for a while."""
+    kept = [{"name": "keep", "filename": "/u/train.py", "line": 9}]
+    needed = [{"name": "work", "filename": "/u/train.py", "line": 4}]
+    entries = [entry("segment_alloc", BASE, 2 * MIB, 0, frames=[])]
+    for step in range(steps):
+        entries += [entry("alloc", BASE + 512 * step, 512, 0, frames=kept),
+                    *(entry(action, BASE + MIB, 512, 0, frames=needed)
+                      for action in ("alloc", "free_requested", "free_completed"))]
+    for one in entries:
+        del one["time_us"]
+    blocks = [{"address": BASE + 512 * step, "size": 512, "requested_size": 512, "state": "active_allocated",
+               "frames": kept} for step in range(steps)]
+    blocks.append({"address": BASE + 512 * steps, "size": 2 * MIB - 512 * steps, "requested_size": 0,
+                   "state": "inactive", "frames": []})
+    return {"segments": [{"device": 0, "address": BASE, "total_size": 2 * MIB, "allocated_size": 512 * steps,
+                          "active_size": 512 * steps, "requested_size": 512 * steps, "stream": 0,
+                          "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+                          "blocks": blocks}],
+            "device_traces": [entries]}
 
 
 def odd_snapshot():
@@ -145,6 +167,22 @@ class RoundTrip(Case):
                                                  " live_bytes > 0"), [("load_weights", 7, 10 * MIB)])
             self.assertEqual(self.rows(database, "SELECT count(*), sum(a.callsite_id <> 0) FROM events a WHERE kind ="
                                                  " 'segment_alloc'"), [(2, 1)])
+
+    def test_no_times(self):
+        source = pathlib.Path(self.folder, "timeless.pickle")
+        source.write_bytes(pickle.dumps(timeless_snapshot(), protocol=4))
+        self.round_trip(source)
+        leaks = self.answer("leaks", "--domain", "block", self.path)
+        self.assertEqual(leaks["times"], "order")
+        self.assertEqual([line["user_function"] for line in leaks["lines"]], ["keep"])
+        self.assertGreater(leaks["lines"][0]["score"], 0.8)
+        steps = self.answer("timeline", "--domain", "block", "--points", "10", self.path)
+        self.assertEqual(steps["times"], "order")
+        self.assertEqual([point["live"] for point in steps["points"]], sorted(
+            {point["live"] for point in steps["points"]}))
+        for command in ("report", "info", "leaks --domain block", "timeline", "peak --domain block"):
+            self.assertIn("the order of its events stands for them",
+                          " ".join(self.varve(*command.split(), self.path).out.split()), command)
 
     def test_lines_that_are_none(self):
         snapshot = late_snapshot()

@@ -266,6 +266,26 @@ class Profiler(Imports):
             self.assertEqual(result["peak_reserved"], 7 * MIB + len(events) - 1)
             self.assertEqual(self.rows("SELECT pid FROM process"), [(77,)])
 
+    def test_begins_late(self):
+        """What was live before the first event is in the totals that each event has."""
+        program = Program(16, calls=1000, failures=False)
+        live, blocks, events, lives = 0, {}, [], []
+        for call in program.calls:
+            _, _, action, addr, size, _ = call
+            live += size - blocks.pop(addr, 0) if action != "free" else -blocks.pop(addr)
+            if action != "free":
+                blocks[addr] = size
+            lives.append(live)
+            events.append(memory_event(call, 77, total=live))
+        for cut in (1, 333, 700):
+            result = self.imported(self.write("trace.json", profiler_trace(events[cut:])))
+            self.assertIn("begins in the middle of the run", self.said)
+            self.assertEqual(set(result["faults"].values()), {0})
+            self.assertEqual((result["inherited_bytes"], result["peak_bytes"], result["live_bytes"]),
+                             (lives[cut - 1], max(lives[cut - 1:]), lives[-1]))
+            self.assertEqual(self.rows("SELECT peak_bytes, live_bytes FROM total WHERE domain = 'block'"),
+                             [(max(lives[cut - 1:]), lives[-1])])
+
     def test_forms(self):
         """Compressed, a list alone, events that span the reader's windows, and of the CPU."""
         program = Program(13, calls=600)

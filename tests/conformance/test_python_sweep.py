@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 10 s, full 20 s
+# Costs: 10 s, full 60 s
 # Only with an unsanitized command: a sanitized library does not load into a plain Python
 """What many ranks are asked that is odd: files and folders of any name, damaged ones, a scheduler that is not there;
 sweeps of replays, with failures as rows."""

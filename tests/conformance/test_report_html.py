@@ -327,7 +327,7 @@ class TestAllocator(PageCase):
         self.page.hover_at("#timeline canvas", 500, 150)
         text = self.page.find("#timeline .readout").text
         self.assertRegex(text, "live 750 B.* reserved (1000 B, of which not allocated 25.0|3.91 KiB, of which not"
-                               " allocated 81.2) %")
+                               " allocated 81.3) %")
 
     def test_failures_are_marked(self):
         self.show(replayed("synthetic_oom"))

@@ -12,6 +12,7 @@
 #include "analysis/output/terminal.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
 #include "analysis/query/stack.h"
@@ -274,6 +275,7 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
         report_loss_print(out, database, &loss);
     }
     print_head(out, list, query);
+    report_times_print(out, database);
     for (size_t i = 0; i < list->count; i++) {
         print_line(out, database, &list->rows[i], i + 1, list->objects > 0, frames);
     }
@@ -337,6 +339,7 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
         json_integer(object, "python_allocations", list->objects);
     }
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
+    json_text(object, "times", report_has_no_times(database) ? "order" : "clock");
     json_bool(object, "only_live_kept", list->moment.only_live);
     json_integer(object, "lines_all", list->count_all);
     for (size_t i = 0; i < list->count; i++) {
