@@ -2,6 +2,7 @@
 /*
  * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the
  * limit, and what was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same.
+ * Where a refusal says what the device had free, the limit is that and what was reserved, if it does so too.
  * Where that explains releases as retries, it is preferred to calls of empty_cache that happen to be where
  * retries would be.
  */
@@ -36,6 +37,17 @@ static bool follows(const struct history *history, const struct replay_options *
     return result->mismatches == 0 && result->segments_equal;
 }
 
+static uint64_t reserved_after(uint64_t reserved, const struct history_event *event)
+{
+    if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
+        return reserved + event->size;
+    }
+    if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
+        return event->size < reserved ? reserved - event->size : 0;
+    }
+    return reserved;
+}
+
 /* The most that segment events come to, with what was reserved before them. */
 static int peak_of_events(const struct history_device *device, uint64_t *peak_out)
 {
@@ -46,14 +58,33 @@ static int peak_of_events(const struct history_device *device, uint64_t *peak_ou
     }
     *peak_out = reserved;
     for (size_t i = 0; i < device->event_count; i++) {
-        const struct history_event *event = &device->events[i];
-        if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
-            reserved += event->size;
-        } else if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
-            reserved -= event->size < reserved ? event->size : reserved;
-        }
+        reserved = reserved_after(reserved, &device->events[i]);
         *peak_out = reserved > *peak_out ? reserved : *peak_out;
     }
+    return VARVE_OK;
+}
+
+/* What the allocator could have had when a request was refused, by what a snapshot says that the device had free: the
+ * least of all refusals. Without any, or where less than the peak, which others of the device explain, `peak`. */
+static int capacity_of_refusals(const struct history *history, uint64_t peak, uint64_t *capacity_out)
+{
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < history->device_count && history->rests.is_known; i++) {
+        const struct history_device *device = &history->devices[i];
+        struct varve_message ignored = {""};
+        uint64_t reserved = 0;
+        if (replay_reserved_at_start(device, &reserved, &ignored) == VARVE_ERROR_NO_MEMORY) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        for (size_t j = 0; j < device->event_count; j++) {
+            const struct history_event *event = &device->events[j];
+            reserved = reserved_after(reserved, event);
+            if (event->action == HISTORY_OOM && event->addr < INT64_MAX - reserved) {
+                least = reserved + event->addr < least ? reserved + event->addr : least;
+            }
+        }
+    }
+    *capacity_out = least == UINT64_MAX || least < peak ? peak : least;
     return VARVE_OK;
 }
 
@@ -154,10 +185,17 @@ int replay_before_load(const struct history *history, struct progress *progress,
     }
     struct replay_result result = {0};
     if (out->figures.peak_reserved > 0 && (out->figures.ooms > 0 || has_releases(history))) {
-        options.memory_limit = (uint64_t)out->figures.peak_reserved;
-        out->is_reproduced =
-            follows(history, &options, &result) && result.stats.num_alloc_retries + result.stats.num_ooms > 0;
-        out->limit = out->is_reproduced ? options.memory_limit : 0;
+        uint64_t limits[2] = {0, (uint64_t)out->figures.peak_reserved};
+        int error = capacity_of_refusals(history, limits[1], &limits[0]);
+        if (error != VARVE_OK) {
+            return error;
+        }
+        for (size_t i = limits[0] == limits[1]; i < 2 && !out->is_reproduced; i++) {
+            options.memory_limit = limits[i];
+            out->is_reproduced =
+                follows(history, &options, &result) && result.stats.num_alloc_retries + result.stats.num_ooms > 0;
+            out->limit = out->is_reproduced ? options.memory_limit : 0;
+        }
     }
     if (!out->is_reproduced) {
         options.memory_limit = 0;

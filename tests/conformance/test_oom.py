@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 7 s, full 20 s
+# Costs: 10 s, full 25 s
 """varve oom on a recording of PyTorch's allocator in which requests failed: each is explained by figures that add up,
 and the snapshot, a database imported from it and one written by a replay get the same explanation. That what is said
 to serve a request serves it in a replay, and the smallest limit: tests/unit/analysis/whatif/test_explain.c."""
 
 import os
+import pickle
 import shutil
 import tempfile
 
-from pytorch_recordings import Case, path_of, recording
+from pytorch_recordings import Case, load, path_of, recording
 
 TRACE = path_of("synthetic_oom")
 
@@ -53,6 +54,21 @@ class Oom(Case):
                 for key in set(row["memory"]) - {"device_free"}:
                     self.assertEqual(row["memory"][key], expected["memory"][key])
             self.assertEqual(other["ooms"][0]["served"], self.answers["ooms"][0]["served"])
+
+    def test_full_device(self):
+        """What the device had free counts: the allocator could have had as much more."""
+        capacity = self.limit + (64 << 20)
+        snapshot = load(TRACE)
+        refusals = [event for event in snapshot["device_traces"][0] if event["action"] == "oom"]
+        for event, row in zip(refusals, self.answers["ooms"]):
+            event["device_free"] = capacity - row["memory"]["reserved"]
+        path = os.path.join(self.folder, "full.pickle")
+        with open(path, "wb") as out:
+            pickle.dump(snapshot, out, protocol=4)
+        answer = self.answer("oom", "--timeout", 0, path)
+        self.assertEqual(answer["memory_limit"], capacity)
+        self.assertEqual(len(answer["ooms"]), len(self.failed))
+        self.assertTrue(answer["ooms"][0]["served"]["fails_again"])
 
     def test_without_failures(self):
         trace = path_of("multistream_record")
