@@ -87,6 +87,11 @@ static int64_t interval_of(const struct downsample *samples, size_t i)
     return downsample_row(samples, i)[0] >> samples->shift;
 }
 
+static int64_t last_ns_of(int64_t interval, int shift)
+{
+    return (int64_t)((uint64_t)interval << shift | ((UINT64_C(1) << shift) - 1));
+}
+
 /* Intervals twice as long. */
 static void widen(struct downsample *samples)
 {
@@ -102,7 +107,7 @@ static void widen(struct downsample *samples)
         to = end - begin == 1 && to == begin ? end : interval_settle(samples, begin, end, to);
     }
     samples->count = to;
-    samples->until_ns = (int64_t)((uint64_t)(interval + 1) << samples->shift);
+    samples->end_ns = last_ns_of(interval, samples->shift);
     last_interval_look(samples);
 }
 
@@ -118,7 +123,7 @@ void downsample_limit(struct downsample *samples, uint32_t limit)
 void downsample_add(struct downsample *samples, const int64_t *row)
 {
     assert(samples->count < samples->capacity);
-    bool is_within = samples->shift >= 0 && samples->count > 0 && row[0] < samples->until_ns;
+    bool is_within = samples->shift >= 0 && samples->count > 0 && row[0] <= samples->end_ns;
     bool is_top = !is_within;
     for (unsigned c = 0; c < samples->curves; c++) {
         if (!is_within || row[c + 1] > samples->tops[c]) {
@@ -144,8 +149,7 @@ void downsample_add(struct downsample *samples, const int64_t *row)
         samples->count = interval_settle(samples, samples->group, samples->count + 1, samples->group);
     } else {
         samples->group = samples->count++;
-        samples->until_ns =
-            samples->shift < 0 ? 0 : (int64_t)((uint64_t)((row[0] >> samples->shift) + 1) << samples->shift);
+        samples->end_ns = samples->shift < 0 ? 0 : last_ns_of(row[0] >> samples->shift, samples->shift);
     }
     downsample_limit(samples, samples->limit);
 }

@@ -24,7 +24,7 @@ struct downsample {
     bool last_is_top; /* the last row has the largest value of a curve in its interval */
     int shift;        /* intervals have 2^shift ns; -1: each row is one, as all of them are kept */
     size_t group;     /* first row of the last interval */
-    int64_t until_ns; /* the end of that */
+    int64_t end_ns;   /* its last ns */
     int64_t tops[DOWNSAMPLE_CURVES_MAX]; /* the largest values in it */
 };
 

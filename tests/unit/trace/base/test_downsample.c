@@ -123,6 +123,21 @@ TEST(test_what_is_kept)
     }
 }
 
+/* As a damaged database may have them. */
+TEST(test_impossible_times)
+{
+    static const int64_t times[] = {INT64_MAX, INT64_MIN, 0, INT64_MAX - 1, -1};
+    struct downsample samples = downsample_make(16, 2, 1, 0);
+    for (int64_t i = 0; i < 3000; i++) {
+        int64_t row[2] = {times[i % 5], i};
+        assert_true(downsample_reserve(&samples));
+        downsample_add(&samples, row);
+    }
+    assert_true(samples.count <= 16 && samples.shift <= 63);
+    assert_int_equal(downsample_row(&samples, samples.count - 1)[1], 2999);
+    downsample_free(&samples);
+}
+
 /* A value that stays while nothing happens is not lost among the many rows of another minute. */
 TEST(test_long_pause)
 {
