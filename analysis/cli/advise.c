@@ -620,6 +620,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "%s", message.text);
     }
     answer.history = history;
+    command_say_inferred(context, answer.path, history);
     int status = answer_history(context, values_untyped, &answer, &progress);
     progress_end(&progress);
     capacity_load_free(&answer.load);

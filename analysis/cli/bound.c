@@ -437,6 +437,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     } else {
         error = history_read(path, &history, &progress, &message);
         if (error == VARVE_OK) {
+            command_say_inferred(context, path, history);
             error = bound_history(context, values, path, history, &progress, &message);
             history_free(history);
         }

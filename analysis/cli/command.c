@@ -3,6 +3,7 @@
  * From argv to a sub-command: finds it, reads its options by its table, collects its output and lets it out
  * only when the command succeeded. Adding a command: README.md.
  */
+#include "analysis/history/skipped.h"
 #include "analysis/cli/command.h"
 
 #include "analysis/analysis.h"
@@ -69,6 +70,15 @@ int command_fail(struct command_context *context, const char *format, ...)
     format_print_safe(context->err, line);
     fputc('\n', context->err);
     return EXIT_STATUS_FAILED;
+}
+
+void command_say_inferred(struct command_context *context, const char *path, const struct history *history)
+{
+    char words[160];
+    history_inferred_words(history, words, sizeof(words));
+    if (words[0] != '\0') {
+        command_say(context->err, "varve %s: %s: %s\n", context->name, path, words);
+    }
 }
 
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,

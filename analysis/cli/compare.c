@@ -343,6 +343,7 @@ static int compare_trace(struct command_context *context, const struct values *v
         progress_end(&progress);
         return error;
     }
+    command_say_inferred(context, path, trace.history);
     error = check_limits(&trace, settings, message);
     if (error == VARVE_OK) {
         struct whatif_outcome *outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));

@@ -226,6 +226,7 @@ static int answer_trace(struct command_context *context, const struct values *va
     struct grid_trace trace;
     int error = grid_open(&trace, path, &progress, message);
     if (error == VARVE_OK) {
+        command_say_inferred(context, path, trace.history);
         struct answer answer = {.trace = &trace, .settings = settings, .served_only = values->served_only};
 
         struct frontier *frontiers = memory_resize(NULL, settings->count * sizeof(*frontiers));

@@ -53,6 +53,9 @@ static int pytorch_run(struct command_context *context, const struct values *val
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    if (result.inferred[0] != '\0') {
+        command_say(context->err, "varve import: %s: %s\n", path, result.inferred);
+    }
     if (values->json) {
         struct cJSON *object = json_object();
         json_text(object, "database", values->output);

@@ -207,6 +207,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
         scene.exact = scene.given;
     } else {
         error = history_read_pytorch(source->path, &source->history, &source->progress, &message);
+        if (error == VARVE_OK) {
+            command_say_inferred(context, source->path, source->history);
+        }
     }
     VARVE_THEN(error, answer_source(context, source, &scene, operands, &message));
     progress_end(&source->progress);

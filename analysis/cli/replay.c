@@ -436,6 +436,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         progress_end(&progress);
         return command_fail(context, "%s", message.text);
     }
+    command_say_inferred(context, path, history);
     int status = replay_history(context, values, path, history, &progress);
     history_free(history);
     return status;

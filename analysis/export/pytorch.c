@@ -205,8 +205,10 @@ static void write_trace(struct exporter *exporter, const struct history_device *
         while (next_rest < device->rest_count && device->rests[next_rest].event <= i) {
             rest = &device->rests[next_rest++];
         }
-        pickle_list_item(&exporter->writer, &batch);
-        write_event(exporter, &device->events[i], rest);
+        if ((device->inferred >> device->events[i].action & 1U) == 0) {
+            pickle_list_item(&exporter->writer, &batch);
+            write_event(exporter, &device->events[i], rest);
+        }
     }
     write_skipped(exporter, device, &next_skipped, device->event_count, &batch);
     pickle_list_end(&exporter->writer, &batch);

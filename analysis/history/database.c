@@ -378,7 +378,9 @@ static int begin_device(struct reader *reader, unsigned device, struct varve_mes
     if (device < reader->history->device_count && (reader->is_stored[device] || reader->layouts[device] != NULL)) {
         return VARVE_OK;
     }
-    history_device(reader->history, device);
+    char key[KEY_BYTES];
+    snprintf(key, sizeof(key), "history.inferred.%u", device);
+    history_device(reader->history, device)->inferred = (uint16_t)meta_integer(reader->database, key, 0);
     int result =
         read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device], message);
     if (result == VARVE_OK && !reader->is_stored[device]) {

@@ -14,6 +14,7 @@ struct varve_writer;
 struct import_result {
     uint64_t events, callsites, segments;
     bool starts_late;
+    char inferred[160]; /* what was (history_inferred_words); "": nothing */
 };
 
 /// A snapshot of PyTorch into a database: its state at the beginning if it was recorded late, its events,

@@ -12,10 +12,12 @@
 #include "analysis/history/input/stream.h"
 #include "analysis/history/pytorch/snapshot.h"
 #include "analysis/history/rests.h"
+#include "analysis/history/skipped.h"
 #include "analysis/output/progress.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/replay/infer/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PROGRESS_EVENTS 65536
@@ -207,11 +209,20 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
 {
     struct import import = {.history = history, .writer = writer, .out = history_writer_new(writer, history)};
     *result = (struct import_result){0};
+    history_inferred_words(history, result->inferred, sizeof(result->inferred));
+    if (result->inferred[0] != '\0') {
+        varve_writer_meta_text(writer, "history.inferred", result->inferred);
+    }
     varve_writer_meta_text(writer, "block_sizes", "requested");
     history_write_settings(writer, &history->settings, history_writer_begin_us(import.out));
     int error = VARVE_OK;
     for (unsigned i = 0; i < history->device_count && error == VARVE_OK; i++) {
         error = write_start(&import, i, result, message);
+        if (history->devices[i].inferred != 0) {
+            char key[32];
+            snprintf(key, sizeof(key), "history.inferred.%u", i);
+            varve_writer_meta_integer(writer, key, history->devices[i].inferred);
+        }
         if (history->devices[i].has_overflowed) {
             varve_writer_meta_integer(writer, "history.has_overflowed", 1);
         }

@@ -97,6 +97,12 @@ void report_header_print(FILE *out, struct database *database, const struct repo
         fprintf(out, TITLE, "kept");
         format_print_wrapped(out, cut, TITLE_COLUMNS);
     }
+    char *inferred = database_meta(database, "history.inferred");
+    if (inferred != NULL) {
+        fprintf(out, TITLE, "inferred");
+        format_print_wrapped(out, inferred, TITLE_COLUMNS);
+    }
+    free(inferred);
     if (report_has_no_times(database)) {
         fprintf(out, TITLE "none in the trace: the order of its events stands for them, 1 us each\n", "times");
     }

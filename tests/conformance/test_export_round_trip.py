@@ -6,14 +6,15 @@
 """A snapshot of PyTorch, exported as one again, is equal to itself, key by key: read directly, and out of the
 database that it was imported into. Of the recordings in tests/conformance/pytorch, and of some made here with what
 they lack: entries and keys that mean nothing to the allocator, entries without a time or frames, times that go back,
-two devices; a history that begins late; one without times, whose order stands for them. And the views `hole` and
-`empty_segment` of that database hold what `varve segments` rebuilds."""
+two devices; a history that begins late; one without times, whose order stands for them; some in which actions were left
+out. And the views `hole` and `empty_segment` of that database hold what `varve segments` rebuilds."""
 
+import json
 import pathlib
 import pickle
 import sqlite3
 
-from pytorch_recordings import Case, RECORDINGS, SMALL, load, recording
+from pytorch_recordings import Case, RECORDINGS, SMALL, load, path_of, recording
 
 MIB = 1 << 20
 BASE = 0x7F0000000000
@@ -183,6 +184,24 @@ class RoundTrip(Case):
         for command in ("report", "info", "leaks --domain block", "timeline", "peak --domain block"):
             self.assertIn("the order of its events stands for them",
                           " ".join(self.varve(*command.split(), self.path).out.split()), command)
+
+    def test_skipped_actions(self):
+        """PyTorch records no requests or no completions if it is asked to: the others say when they were."""
+        whole = load(path_of("cudagraph_private_pool"))
+        expected = self.answer("replay", "--verify", path_of("cudagraph_private_pool"))
+        for skipped in ("free_requested", "free_completed"):
+            snapshot = dict(whole, device_traces=[[event for event in trace if event["action"] != skipped]
+                                                  for trace in whole["device_traces"]])
+            source = pathlib.Path(self.folder, "skipped.pickle")
+            source.write_bytes(pickle.dumps(snapshot, protocol=4))
+            self.round_trip(source)
+            for one in (source, self.path):
+                outcome = recording.varve("replay", "--verify", "--json", one)
+                self.assertIn(f"the trace has no {skipped} (skip_actions)", outcome.err)
+                found = json.loads(outcome.out)
+                for key in ("events", "allocations", "mismatches", "segments_equal", "stats"):
+                    self.assertEqual(found[key], expected[key], (skipped, key))
+            self.assertIn(f"no {skipped}", self.varve("report", self.path).out)
 
     def test_lines_that_are_none(self):
         snapshot = late_snapshot()

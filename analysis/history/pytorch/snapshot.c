@@ -12,6 +12,7 @@
 #include "analysis/history/pytorch/segment.h"
 #include "analysis/history/pytorch/settings.h"
 #include "analysis/history/read.h"
+#include "analysis/history/skipped.h"
 #include "analysis/output/progress.h"
 
 #include <stdlib.h>
@@ -376,6 +377,8 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
     if (error != VARVE_OK) {
         history_free(reader.history);
         reader.history = NULL;
+    } else {
+        history_infer_skipped(reader.history);
     }
     *history_out = reader.history;
     return error;
