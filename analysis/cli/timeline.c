@@ -67,7 +67,7 @@ static void print_json(FILE *out, struct database *database, const struct timeli
     if (selection->devices > 1) {
         json_integer(object, "device", selection->device);
     }
-    json_text(object, "times", report_has_no_times(database) ? "order" : "clock");
+    report_times_json(object, database);
     json_integer(object, "samples", timeline->samples);
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];

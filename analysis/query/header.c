@@ -122,7 +122,7 @@ void report_header_json(struct cJSON *object, struct database *database)
     json_text(object, "host", host);
     report_attached_json(object, database);
     report_kept_json(object, database);
-    json_text(object, "times", report_has_no_times(database) ? "order" : "clock");
+    report_times_json(object, database);
     json_integer(object, "duration_ns", report_duration_ns(database));
     json_integer(object, "processes", database_integer(database, "SELECT processes FROM recording", 0));
     json_integer(object, "images", database_integer(database, "SELECT images FROM recording", 0));

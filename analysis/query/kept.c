@@ -89,6 +89,13 @@ void report_times_print(FILE *out, struct database *database)
     }
 }
 
+void report_times_json(struct cJSON *object, struct database *database)
+{
+    if (report_has_no_times(database)) {
+        json_text(object, "times", "order");
+    }
+}
+
 int report_require_events(struct database *database, struct varve_message *message)
 {
     char words[240];

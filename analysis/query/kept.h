@@ -24,6 +24,7 @@ void report_kept_json(struct cJSON *object, struct database *database);
 /// It is of a history without times, for which the order of its events stands; then a line that says so.
 bool report_has_no_times(struct database *database);
 void report_times_print(FILE *out, struct database *database);
+void report_times_json(struct cJSON *object, struct database *database); /* `times`: "order" then, else nothing */
 /// For what can't be worked out without all events. VARVE_ERROR_UNSUPPORTED, with the reason.
 int report_require_events(struct database *database, struct varve_message *message);
 

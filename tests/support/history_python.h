@@ -98,7 +98,7 @@ static inline int read_bytes(const char *data, size_t bytes, struct history **hi
     return history_read_pytorch_stream(input, history_out, NULL, message);
 }
 
-/* ---- a history as text, line by line ---- */
+/* ---- a history as text, line by line, without what was inferred ---- */
 
 static inline void print_stack(FILE *out, const struct history *history, uint32_t number)
 {
@@ -115,6 +115,9 @@ static inline void print_device(FILE *out, const struct history *history, const 
     fprintf(out, "device %zu %d\n", device->skipped_count, device->has_overflowed);
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
+        if (device->inferred >> event->action & 1U) {
+            continue;
+        }
         fprintf(out, "e %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRId64, event->action, event->addr, event->size,
                 history->streams[event->stream], event->time_us);
         print_stack(out, history, event->stack);

@@ -339,7 +339,7 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
         json_integer(object, "python_allocations", list->objects);
     }
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
-    json_text(object, "times", report_has_no_times(database) ? "order" : "clock");
+    report_times_json(object, database);
     json_bool(object, "only_live_kept", list->moment.only_live);
     json_integer(object, "lines_all", list->count_all);
     for (size_t i = 0; i < list->count; i++) {
