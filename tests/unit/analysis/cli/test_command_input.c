@@ -135,7 +135,8 @@ TEST(test_damaged)
         char *damaged = malloc(bytes);
         assert_non_null(damaged);
         memcpy(damaged, data, bytes);
-        for (size_t at = 100 + random_below(&seed, bytes - 2100), end = at + 2000; at < end; at++) {
+        size_t begin = 100 + (round > 0 ? random_below(&seed, bytes - 2100) : 0); /* first the tables' names */
+        for (size_t at = begin; at < begin + 2000; at++) {
             damaged[at] = (char)random_next(&seed);
         }
         file_write("damaged.db", damaged, bytes);
@@ -151,7 +152,7 @@ TEST(test_damaged)
         }
     }
     free(data);
-    assert_true(reported > 0);
+    assert_true(reported >= 5);
 }
 
 /* A database whose writer was killed: the newest pages are in a write-ahead log. */
