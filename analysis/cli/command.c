@@ -3,11 +3,11 @@
  * From argv to a sub-command: finds it, reads its options by its table, collects its output and lets it out
  * only when the command succeeded. Adding a command: README.md.
  */
-#include "analysis/history/skipped.h"
 #include "analysis/cli/command.h"
 
 #include "analysis/analysis.h"
 #include "analysis/cli/options.h"
+#include "analysis/history/skipped.h"
 #include "analysis/output/format.h"
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"

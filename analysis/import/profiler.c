@@ -326,17 +326,21 @@ static int compare_spans(const void *a, const void *b)
     return (one->end_ns < two->end_ns) - (one->end_ns > two->end_ns); /* the outer one first */
 }
 
-static int compare_events(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     const struct memory_event *one = a;
     const struct memory_event *two = b;
-    if (one->thread != two->thread) {
-        return one->thread < two->thread ? -1 : 1;
-    }
     if (one->time_ns != two->time_ns) {
         return one->time_ns < two->time_ns ? -1 : 1;
     }
     return (one->number > two->number) - (one->number < two->number);
+}
+
+static int compare_events(const void *a, const void *b)
+{
+    const struct memory_event *one = a;
+    const struct memory_event *two = b;
+    return one->thread != two->thread ? (one->thread < two->thread ? -1 : 1) : compare_times(a, b);
 }
 
 struct open_spans {
@@ -409,16 +413,6 @@ struct starts {
     struct map numbers;
     uint64_t addr_limit; /* no event is at this address or above it */
 };
-
-static int compare_times(const void *a, const void *b)
-{
-    const struct memory_event *one = a;
-    const struct memory_event *two = b;
-    if (one->time_ns != two->time_ns) {
-        return one->time_ns < two->time_ns ? -1 : 1;
-    }
-    return (one->number > two->number) - (one->number < two->number);
-}
 
 /* Each event says what was allocated after it: the first one, what was before. */
 static struct start *start_of(struct starts *starts, const struct memory_event *event)
