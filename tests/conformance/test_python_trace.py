@@ -112,12 +112,14 @@ class Views(Case):
 
     def test_every_view_is_sqlites(self):
         self.assertIsNotNone(reading.library(), "libvarve_query.so is not built")
-        seen = set()
+        seen, empty = set(), set()
         for name in (*self.TRACES, "resnet", "oom", "streams") if recording.IS_FULL else ("short", "storages", "remat"):
             with varve.open(self.trace(name)) as trace:
                 for view in trace.views:
                     rows = self.rows(trace.path, f'SELECT * FROM "{view}"')
-                    seen.update([view] if rows else [])
+                    if view in (seen if rows else empty) and not recording.IS_FULL:
+                        continue
+                    (seen if rows else empty).add(view)
                     self.assert_same(trace.arrow(view), rows, (name, view))
         for view in ("peak_hole", "hole", "storage_leak", "eviction", "operator_total", "leak_line", "oom", "segment"):
             self.assertIn(view, seen)  # else the test shows nothing of it

@@ -16,6 +16,7 @@
 #include <sys/user.h>
 
 #define RED_ZONE_BYTES 128U
+#define CALL_BYTES 2U            /* of the instruction syscall */
 #define UNLESS_HANDLED (-514)    /* ERESTARTNOHAND of the kernel */
 #define WITH_WHAT_IS_LEFT (-516) /* ERESTART_RESTARTBLOCK */
 #define FLAG_TRAP 0x100U
@@ -91,32 +92,45 @@ void registers_repeat(int32_t tid)
     }
 }
 
-/* The number of the call before `pc`, as the C library makes it: mov $NUMBER,%eax; syscall. */
-static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
+/* The code before `pc`, if that is a system call; the C library makes them by mov $NUMBER,%eax; syscall. */
+static bool call_before(int32_t tid, uint64_t pc, unsigned char code[8])
 {
     errno = 0;
-    unsigned char code[8];
-    long word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
-    memcpy(code, &word, sizeof(code));
-    memcpy(number, code + 2, sizeof(*number));
-    return errno == 0 && code[1] == 0xb8 && code[6] == 0x0f && code[7] == 0x05;
+    const long word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - 8), NULL);
+    memcpy(code, &word, 8);
+    return errno == 0 && code[6] == 0x0f && code[7] == 0x05;
 }
 
+static bool number_before(int32_t tid, uint64_t pc, unsigned long long *number)
+{
+    unsigned char code[8];
+    uint32_t given;
+    if (!call_before(tid, pc, code) || code[1] != 0xb8) {
+        return false;
+    }
+    memcpy(&given, code + 2, sizeof(given));
+    *number = given;
+    return true;
+}
+
+/* Stopped in the call, or, once let go, before it made restart_syscall of it: the kernel has set the thread to that. */
 void registers_repeat_anew(int32_t tid, struct registers *saved)
 {
     struct user_regs_struct general;
     memcpy(&general, saved->general, sizeof(general));
-    if ((int64_t)general.orig_rax < 0 || (int64_t)general.rax != WITH_WHAT_IS_LEFT) {
+    unsigned char code[8];
+    const bool is_inside = (int64_t)general.orig_rax >= 0 && (int64_t)general.rax == WITH_WHAT_IS_LEFT;
+    const bool is_before = general.rax == SYS_restart_syscall && call_before(tid, general.rip + CALL_BYTES, code);
+    if (!is_inside && !is_before) {
         return;
     }
-    uint32_t number;
-    if (general.orig_rax == SYS_restart_syscall) { /* stopped before */
-        if (!call_before(tid, general.rip, &number)) {
-            return;
-        }
-        general.orig_rax = number;
+    unsigned long long number = general.orig_rax;
+    const bool is_known = (int64_t)number >= 0 && number != SYS_restart_syscall;
+    if (!is_known && !number_before(tid, general.rip + (is_before ? CALL_BYTES : 0), &number)) {
+        return;
     }
-    general.rax = (unsigned long long)UNLESS_HANDLED;
+    general.rax = is_before ? number : (unsigned long long)UNLESS_HANDLED;
+    general.orig_rax = is_before ? UINT64_MAX : number;
     memcpy(saved->general, &general, sizeof(general));
 }
 
