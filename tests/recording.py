@@ -33,6 +33,7 @@ IS_SANITIZED = os.environ.get("VARVE_SANITIZE", "none") not in ("", "none")
 IS_FULL = bool(os.environ.get("VARVE_FULL"))
 
 FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4
+KIND_MAIN_END = 65
 POLICIES = ("spill", "block", "drop")
 PLAIN = ["--stacks", "none"]
 
@@ -415,14 +416,19 @@ class Case(unittest.TestCase):
 
     def assert_pairs(self, may_know_unknown=False):
         """Replay the heap events in the order of seq: no address is given out twice, none freed that is not live, and
-        the tables made from the events say the same. Returns live blocks per process: {process: {addr: size}}."""
+        the tables made from the events say the same; what they call live was so when main ended, if it did. Returns
+        blocks that are live at the end per process: {process: {addr: size}}."""
         live, pending_realloc, parents = {}, {}, dict(self.sql("SELECT id, parent_id FROM process"))
+        left = {}
         totals, problems = {}, []
         for seq, process, thread, kind, cause, addr, size, arg, flags in self.connection.execute(
                 "SELECT e.seq, t.process_id, e.thread_id, e.kind, c.text, e.addr, e.size, e.arg, e.flags FROM event e"
                 " JOIN thread t ON t.id = e.thread_id JOIN event_cause c ON c.code = e.cause"
-                " WHERE e.kind IN (32, 33, 34) ORDER BY e.seq"):
+                " WHERE e.kind IN (32, 33, 34, 65) ORDER BY e.seq"):
             blocks = live.setdefault(process, {})
+            if kind == KIND_MAIN_END:
+                left.setdefault(process, dict(blocks))
+                continue
             total = totals.setdefault(process, [0, 0, 0])
             if flags & FLAG_FAILED and kind == 32:
                 continue
@@ -450,14 +456,16 @@ class Case(unittest.TestCase):
             total[0] += 1
             total[2] += size
         self.assertEqual(problems[:5], [], f"{len(problems)} problems")
+        left = {**live, **left}
         for process, (allocations, frees, size) in totals.items():
+            self.assertEqual(allocations - frees, len(live[process]))
             if allocations:
                 self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM"
                                           " total_process WHERE domain = 'heap' AND process_id = ?", process),
-                                 [(allocations, frees, size, len(live[process]), sum(live[process].values()))])
+                                 [(allocations, frees, size, len(left[process]), sum(left[process].values()))])
         table = {(row[0], row[1]): row[2] for row in self.sql(
             "SELECT process_id, addr, size FROM leak WHERE domain = 'heap'")}
-        self.assertEqual(table, {(process, addr): size for process, blocks in live.items()
+        self.assertEqual(table, {(process, addr): size for process, blocks in left.items()
                                  for addr, size in blocks.items()}, "view leak = what the replay leaves live")
         return live
 

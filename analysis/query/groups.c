@@ -371,8 +371,9 @@ static void load_allocations(struct groups *groups, const char *domain)
     load_peaks(peaks, groups->database, domain);
     char statement[400];
     snprintf(statement, sizeof(statement),
-             "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device FROM allocation_row "
-             "WHERE " OF_DOMAIN,
+             "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device, alloc_ns <= at_ns AND "
+             "coalesce(alloc_ns + lifetime_ns > at_ns, 1) FROM allocation_row a LEFT JOIN leak_moment m ON "
+             "m.process_id = a.process_id WHERE " OF_DOMAIN,
              sql[groups->by]);
     struct cursor cursor;
     cursor_open(&cursor, groups->database, statement);
@@ -380,6 +381,7 @@ static void load_allocations(struct groups *groups, const char *domain)
     while (cursor_next(&cursor)) {
         int64_t size = cursor_integer(&cursor, 1);
         bool is_freed = !cursor_is_null(&cursor, 3);
+        bool is_left = cursor_integer(&cursor, 7) != 0;
         int64_t alloc_seq = cursor_integer(&cursor, 5);
         int64_t device = cursor_integer(&cursor, 6);
         int64_t peak_seq = device >= 0 && device < DEVICES_MAX ? peaks[device] : -1;
@@ -390,8 +392,8 @@ static void load_allocations(struct groups *groups, const char *domain)
             .allocations = 1,
             .frees = is_freed ? 1 : 0,
             .bytes = size,
-            .live_allocations = is_freed ? 0 : 1,
-            .live_bytes = is_freed ? 0 : size,
+            .live_allocations = is_left ? 1 : 0,
+            .live_bytes = is_left ? size : 0,
             .peak_allocations = is_at_peak ? 1 : 0,
             .peak_bytes = is_at_peak ? size : 0,
             .temporary = cursor_integer(&cursor, 2),

@@ -29,7 +29,7 @@ RUNGS = {"live_requested": ("requested", "#0072B2"), "rounding": ("rounding", "#
          "stream_pending": ("pending on streams", "#CC79A7"),
          "cached_segments": ("cached segments", "#BBBBBB"), "external_holes": ("holes", "#D55E00")}
 METRICS = {"peak": ("peak_bytes", "live at the peak"), "allocated": ("bytes", "allocated"),
-           "leaked": ("live_bytes", "never freed"),
+           "leaked": ("live_bytes", "live at the end"),
            "temporary": ("temporary", "freed before the thread allocated again")}
 
 

@@ -113,7 +113,7 @@ class Trace:
     leaks = View("leak_line",
                  "lines by how likely they leak: what of them is live at the exit of main, and how it grew",
                  " ORDER BY score DESC")
-    leaked = View("leak", "every allocation that was never freed")
+    leaked = View("leak", "every allocation that was live when main ended, or, where that is not known, at the end")
     peak = View("peak", "call sites, and what of them was live when most was", " ORDER BY bytes DESC")
     peak_time = View("peak_time", "when that was, by domain and device")
     timeline = View("timeline", "bytes live over time, by domain and device, of all processes together")

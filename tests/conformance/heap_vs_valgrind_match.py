@@ -96,8 +96,9 @@ class Database:
                                 " JOIN thread t ON t.id = e.thread_id")
         starts = dict(self.rows(f"SELECT process_id, arg FROM own WHERE kind = {KIND_START}"))
         figures = {row[0]: Figures(*row[1:]) for row in self.rows(
-            "SELECT process_id, allocations, frees, bytes, live_allocations, live_bytes FROM total_process"
-            " WHERE domain = 'heap'")}
+            "SELECT t.process_id, allocations, frees, bytes, count(a.id), coalesce(sum(a.size), 0) FROM total_process t"
+            " LEFT JOIN allocation a ON a.process_id = t.process_id AND a.domain = 1 AND a.free_ns IS NULL"
+            " WHERE t.domain = 'heap' GROUP BY 1")}
         self.images = [Image(row, starts.get(row[0]) or 0, figures.get(row[0], ZERO), normalize) for row in self.rows(
             "SELECT id, pid, executable, command_line, end_cause FROM process ORDER BY id")]
         self.by_id = {image.id: image for image in self.images}
@@ -135,7 +136,8 @@ class Database:
         return self.counted(image, f"kind = {KIND_REALLOC} AND flags & {FLAG_FAILED} <> 0")
 
     def live_blocks(self, image, size):
-        return self.rows("SELECT count(*) FROM leak WHERE process_id = ? AND domain = 'heap' AND size = ?",
+        return self.rows("SELECT count(*) FROM allocation WHERE process_id = ? AND domain = 1 AND free_ns IS NULL"
+                         " AND size = ?",
                          image.id, size)[0][0]
 
     def mapped(self, image):

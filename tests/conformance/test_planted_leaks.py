@@ -115,8 +115,16 @@ class PlantedLeaks(recording.Case):
         self.assertEqual(at_end["moment"]["at"], "end")
         self.assertFalse(marked(CXX, "cache") & set(self.named(at_end["lines"], CXX)))
         self.open()
-        self.assertEqual([at_end["allocations"], at_end["bytes"]],
-                         list(self.sql("SELECT count(*), sum(size) FROM leak WHERE domain = 'heap'")[0]))
+        for answer, condition in ((at_end, "free_ns IS NULL"), (self.ask(), "alloc_ns <= (SELECT main_end_ns FROM"
+                                  " process) AND coalesce(free_ns > (SELECT main_end_ns FROM process), 1)")):
+            self.assertEqual([answer["allocations"], answer["bytes"]],
+                             list(self.sql("SELECT count(*), sum(size) FROM allocation WHERE domain = 1 AND "
+                                           + condition)[0]))
+        one = [self.sql("SELECT live_allocations, live_bytes FROM total WHERE domain = 'heap'")[0],
+               self.sql("SELECT sum(live_allocations), sum(live_bytes) FROM callsite_total WHERE domain = 'heap'")[0],
+               self.sql("SELECT sum(live_allocations), sum(live_bytes) FROM size_total WHERE domain = 'heap'")[0],
+               self.sql("SELECT count(*), sum(size) FROM leak WHERE domain = 'heap'")[0]]
+        self.assertEqual(one, [(answer["allocations"], answer["bytes"])] * len(one), "one meaning of the end")
 
     def test_window(self):
         """--from and --to against the allocations themselves."""
@@ -134,7 +142,7 @@ class PlantedLeaks(recording.Case):
         """Without freed allocations: what is live is known, and what is not is said."""
         self.record_retimed(recording.program("cxx_leaks"), "list", "1", options=["--keep", "totals"])
         text = self.varve("leaks", self.path).out
-        self.assertIn("only totals were kept", text)
+        self.assertIn("live when main() returned or exit() began", text)
         self.assertIn("of allocations that were freed nothing was kept", text)
         answer = self.ask()
         self.assertTrue(answer["only_live_kept"])

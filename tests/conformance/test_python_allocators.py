@@ -78,11 +78,13 @@ class PythonAllocators(recording.Case):
 
     def assert_replayed(self):
         """A model of the interpreter's allocator: nobody frees what is not there, in one process without children."""
-        live, total, pending = {}, [0, 0], {}
+        live, total, pending, left = {}, [0, 0], {}, None
         for kind, cause, thread, addr, size, flags in self.sql(
                 "SELECT e.kind, c.text, e.thread_id, e.addr, e.size, e.flags FROM event e"
-                " JOIN event_cause c ON c.code = e.cause WHERE e.kind IN (66, 67, 68) ORDER BY e.seq"):
-            if kind == 67:
+                " JOIN event_cause c ON c.code = e.cause WHERE e.kind IN (65, 66, 67, 68) ORDER BY e.seq"):
+            if kind == recording.KIND_MAIN_END:
+                left = left or dict(live)
+            elif kind == 67:
                 self.assertIn(addr, live, cause)
                 self.assertEqual(live[addr], size)
                 pending[thread] = live.pop(addr)
@@ -95,7 +97,7 @@ class PythonAllocators(recording.Case):
                 total[1] += size
         self.assertEqual(self.sql("SELECT allocations, bytes, live_allocations, live_bytes FROM total WHERE domain ="
                                   " 'python'"),
-                         [(*total, len(live), sum(live.values()))])
+                         [(*total, len(left), sum(left.values()))], "live when main ended")
 
     def test_objects(self):
         self.record_script()

@@ -223,7 +223,7 @@ class TestDemo(PageCase):
                     " box.dispatchEvent(new Event('input'))"
         metrics = {"live at the peak": "peak_bytes", "temporary allocations": "temporary"}
         if recording.IS_FULL:
-            metrics = {**metrics, "allocated": "bytes", "never freed": "live_bytes"}
+            metrics = {**metrics, "allocated": "bytes", "live at the end": "live_bytes"}
         for metric, column in metrics.items():
             self.page.choose("#flame-metric", metric)
             sites = self.sql(f"SELECT callsite_id, {column} FROM callsite_total WHERE domain = 'heap'")

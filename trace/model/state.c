@@ -70,6 +70,12 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
     return id;
 }
 
+bool derive_row_is_left(const struct derive *derive, const struct scratch_row *row)
+{
+    const int64_t main_end_ns = process_main_end_ns(derive->processes[derive->threads[row->thread_id].process_id]);
+    return row->alloc_ns <= main_end_ns && (row->free_seq == 0 || row->free_ns > main_end_ns);
+}
+
 void derive_row_forget(struct derive *derive, uint64_t id)
 {
     if (derive->forgets_from == 0 || id < derive->forgets_from) {
@@ -122,7 +128,12 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for totals");
     }
     step->domain = domain;
-    step->totals = (struct totals_step){.domain = totals, .process = total, .seq = event->seq, .ts_ns = event->ts_ns};
+    step->totals =
+        (struct totals_step){.domain = totals,
+                             .process = total,
+                             .seq = event->seq,
+                             .ts_ns = event->ts_ns,
+                             .main_end_ns = process_main_end_ns(step->process)};
     return VARVE_OK;
 }
 

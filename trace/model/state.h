@@ -85,6 +85,12 @@ struct derive_realloc {
     uint64_t id;
 };
 
+/* INT64_MAX: main has not ended, as far as is known. */
+static inline int64_t process_main_end_ns(const struct derive_process *process)
+{
+    return process->main_end_seq != 0 ? process->main_end_ns : INT64_MAX;
+}
+
 struct derive_thread {
     uint32_t process_id; /* 0: not seen yet */
     int32_t pid;
@@ -229,7 +235,10 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
 /// The allocation ends at this event; returns its row.
 struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id);
 
-/// If rows are not kept, the id may be given anew after this event, unless the row is live or waits then.
+/// Does it count in `left_*` of the totals? Never of a row whose id was released.
+bool derive_row_is_left(const struct derive *derive, const struct scratch_row *row);
+
+/// If rows are not kept, the id may be given anew after this event, unless the row is live, waits or is left then.
 void derive_row_forget(struct derive *derive, uint64_t id);
 
 /// The slot of the event's device in this domain becomes the step's, with space for one event.

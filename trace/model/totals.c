@@ -156,11 +156,14 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
+    const uint64_t is_left = row->alloc_ns <= step->main_end_ns, left_bytes = is_left * row->size;
     for (unsigned i = 0; i < count; i++) {
         callsites[i]->allocations++;
         callsites[i]->bytes += row->size;
         callsites[i]->live_allocations++;
         callsites[i]->live_bytes += row->size;
+        callsites[i]->left_allocations += is_left;
+        callsites[i]->left_bytes += left_bytes;
     }
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
@@ -169,22 +172,33 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
         both[i]->bytes += row->size;
         both[i]->live_allocations++;
         both[i]->live_bytes += row->size;
+        both[i]->left_allocations += is_left;
+        both[i]->left_bytes += left_bytes;
         size->allocations++;
         size->bytes += row->size;
-        size->live_allocations++;
-        size->live_bytes += row->size;
+        size->left_allocations += is_left;
+        size->left_bytes += left_bytes;
     }
+}
+
+/* Of a row that was closed: that was before main ended, so that it's left no longer. */
+static uint64_t closed_in_main(const struct totals_step *step, const struct scratch_row *row)
+{
+    return row->alloc_ns <= step->main_end_ns && row->free_ns <= step->main_end_ns;
 }
 
 void totals_close(const struct totals_step *step, const struct scratch_row *row)
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
+    const uint64_t in_main = closed_in_main(step, row), left_bytes = in_main * row->size;
     for (unsigned i = 0; i < count; i++) {
         assert(callsites[i]->live_allocations > 0 && callsites[i]->live_bytes >= row->size);
         callsites[i]->frees++;
         callsites[i]->live_allocations--;
         callsites[i]->live_bytes -= row->size;
+        callsites[i]->left_allocations -= in_main;
+        callsites[i]->left_bytes -= left_bytes;
         callsites[i]->temporary += row->temporary;
         callsites[i]->lifetime_ns += row->free_ns - row->alloc_ns;
     }
@@ -194,12 +208,14 @@ void totals_close(const struct totals_step *step, const struct scratch_row *row)
         both[i]->frees++;
         both[i]->live_allocations--;
         both[i]->live_bytes -= row->size;
+        both[i]->left_allocations -= in_main;
+        both[i]->left_bytes -= left_bytes;
         both[i]->temporary += row->temporary;
         struct size_total *size = size_total(both[i], row->size);
-        assert(size->live_allocations > 0 && size->live_bytes >= row->size);
+        assert(size->left_allocations >= in_main && size->left_bytes >= left_bytes);
         size->frees++;
-        size->live_allocations--;
-        size->live_bytes -= row->size;
+        size->left_allocations -= in_main;
+        size->left_bytes -= left_bytes;
         size->temporary += row->temporary;
         size->lifetime_ns += row->free_ns - row->alloc_ns;
     }
@@ -209,10 +225,13 @@ void totals_reopen(const struct totals_step *step, const struct scratch_row *row
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
+    const uint64_t in_main = closed_in_main(step, row), left_bytes = in_main * row->size;
     for (unsigned i = 0; i < count; i++) {
         callsites[i]->frees--;
         callsites[i]->live_allocations++;
         callsites[i]->live_bytes += row->size;
+        callsites[i]->left_allocations += in_main;
+        callsites[i]->left_bytes += left_bytes;
         callsites[i]->temporary -= row->temporary;
         callsites[i]->lifetime_ns -= row->free_ns - row->alloc_ns;
     }
@@ -222,10 +241,12 @@ void totals_reopen(const struct totals_step *step, const struct scratch_row *row
         both[i]->frees--;
         both[i]->live_allocations++;
         both[i]->live_bytes += row->size;
+        both[i]->left_allocations += in_main;
+        both[i]->left_bytes += left_bytes;
         both[i]->temporary -= row->temporary;
         size->frees--;
-        size->live_allocations++;
-        size->live_bytes += row->size;
+        size->left_allocations += in_main;
+        size->left_bytes += left_bytes;
         size->temporary -= row->temporary;
         size->lifetime_ns -= row->free_ns - row->alloc_ns;
     }
@@ -287,6 +308,8 @@ static void accumulate(const struct domain_totals *domain, const struct callsite
     sum->bytes += total->bytes;
     sum->live_allocations += total->live_allocations;
     sum->live_bytes += total->live_bytes;
+    sum->left_allocations += total->left_allocations;
+    sum->left_bytes += total->left_bytes;
     sum->peak_allocations += peak_allocations;
     sum->peak_bytes += peak_bytes;
     sum->temporary += total->temporary;
@@ -344,7 +367,7 @@ static const struct callsite_shares *shares_of_process(struct derive_process *co
 }
 
 static int take_shares(const struct domain_totals *domain, uint32_t process_id, const struct callsite_shares *shares,
-                       struct callsite_total *left, const struct totals_share_reading *reading)
+                       struct callsite_total *rest, const struct totals_share_reading *reading)
 {
     int error = VARVE_OK;
     for (size_t i = 0; shares != NULL && i < shares->count && error == VARVE_OK; i++) {
@@ -354,15 +377,17 @@ static int take_shares(const struct domain_totals *domain, uint32_t process_id, 
         if (share.allocations == 0 || !reading->wanted(reading->context, callsite)) {
             continue;
         }
-        left[callsite].allocations -= share.allocations;
-        left[callsite].frees -= share.frees;
-        left[callsite].bytes -= share.bytes;
-        left[callsite].live_allocations -= share.live_allocations;
-        left[callsite].live_bytes -= share.live_bytes;
-        left[callsite].peak_allocations -= share.peak_allocations;
-        left[callsite].peak_bytes -= share.peak_bytes;
-        left[callsite].temporary -= share.temporary;
-        left[callsite].lifetime_ns -= share.lifetime_ns;
+        rest[callsite].allocations -= share.allocations;
+        rest[callsite].frees -= share.frees;
+        rest[callsite].bytes -= share.bytes;
+        rest[callsite].live_allocations -= share.live_allocations;
+        rest[callsite].live_bytes -= share.live_bytes;
+        rest[callsite].left_allocations -= share.left_allocations;
+        rest[callsite].left_bytes -= share.left_bytes;
+        rest[callsite].peak_allocations -= share.peak_allocations;
+        rest[callsite].peak_bytes -= share.peak_bytes;
+        rest[callsite].temporary -= share.temporary;
+        rest[callsite].lifetime_ns -= share.lifetime_ns;
         error = reading->take(reading->context, process_id, callsite, &share);
     }
     return error;
@@ -371,26 +396,26 @@ static int take_shares(const struct domain_totals *domain, uint32_t process_id, 
 int totals_shares_each(const struct domain_totals *domain, struct derive_process *const *processes,
                        size_t process_limit, unsigned slot, const struct totals_share_reading *reading)
 {
-    struct callsite_total *left = calloc(domain->callsite_limit + 1, sizeof(*left));
-    if (left == NULL) {
+    struct callsite_total *rest = calloc(domain->callsite_limit + 1, sizeof(*rest));
+    if (rest == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     for (size_t i = 0; i < domain->callsite_limit; i++) {
-        totals_callsite_add(domain, (uint32_t)i, &left[i]);
+        totals_callsite_add(domain, (uint32_t)i, &rest[i]);
     }
-    int error = take_shares(domain, 0, &domain->retired, left, reading);
+    int error = take_shares(domain, 0, &domain->retired, rest, reading);
     for (size_t i = 0; i < process_limit && error == VARVE_OK; i++) {
         uint32_t id;
         const struct callsite_shares *shares = shares_of_process(processes, i, slot, &id);
-        error = take_shares(domain, id, shares, left, reading);
+        error = take_shares(domain, id, shares, rest, reading);
     }
     for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
         uint32_t owner = domain->callsites[i].owner;
-        if (left[i].allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
-            error = reading->take(reading->context, owner, (uint32_t)i, &left[i]);
+        if (rest[i].allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
+            error = reading->take(reading->context, owner, (uint32_t)i, &rest[i]);
         }
     }
-    free(left);
+    free(rest);
     return error;
 }
 
@@ -486,6 +511,8 @@ static void total_accumulate(struct total *sum, const struct total *total)
     sum->bytes += total->bytes;
     sum->live_allocations += total->live_allocations;
     sum->live_bytes += total->live_bytes;
+    sum->left_allocations += total->left_allocations;
+    sum->left_bytes += total->left_bytes;
     sum->temporary += total->temporary;
     sum->failed += total->failed;
     sum->extra.active += total->extra.active;
@@ -498,6 +525,7 @@ static bool totals_equal(const struct total *a, const struct total *b)
 {
     return a->allocations == b->allocations && a->frees == b->frees && a->bytes == b->bytes &&
            a->live_allocations == b->live_allocations && a->live_bytes == b->live_bytes &&
+           a->left_allocations == b->left_allocations && a->left_bytes == b->left_bytes &&
            a->temporary == b->temporary && a->failed == b->failed;
 }
 
@@ -508,13 +536,15 @@ static bool total_is_sound(const struct total *total)
         sum.allocations += total->sizes[i].allocations;
         sum.frees += total->sizes[i].frees;
         sum.bytes += total->sizes[i].bytes;
-        sum.live_bytes += total->sizes[i].live_bytes;
+        sum.left_allocations += total->sizes[i].left_allocations;
+        sum.left_bytes += total->sizes[i].left_bytes;
         sum.temporary += total->sizes[i].temporary;
     }
     return total->allocations - total->frees == total->live_allocations && sum.allocations == total->allocations &&
-           sum.frees == total->frees && sum.bytes == total->bytes && sum.live_bytes == total->live_bytes &&
-           sum.temporary == total->temporary && total->live_bytes <= total->peak_bytes &&
-           total->peak_bytes <= total->bytes && downsample_check(&total->samples);
+           sum.frees == total->frees && sum.bytes == total->bytes && sum.left_bytes == total->left_bytes &&
+           sum.left_allocations == total->left_allocations && sum.temporary == total->temporary &&
+           total->live_bytes <= total->peak_bytes && total->peak_bytes <= total->bytes &&
+           downsample_check(&total->samples);
 }
 
 /* What the shares of each process add up to. */
@@ -531,6 +561,8 @@ static int sum_share(void *context, uint32_t process_id, uint32_t callsite, cons
                               .bytes = share->bytes,
                               .live_allocations = share->live_allocations,
                               .live_bytes = share->live_bytes,
+                              .left_allocations = share->left_allocations,
+                              .left_bytes = share->left_bytes,
                               .temporary = share->temporary};
     (void)callsite;
     total_accumulate(&sums->by_process[process_id], &one);
@@ -592,6 +624,8 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
                                   .bytes = callsite->bytes,
                                   .live_allocations = callsite->live_allocations,
                                   .live_bytes = callsite->live_bytes,
+                                  .left_allocations = callsite->left_allocations,
+                                  .left_bytes = callsite->left_bytes,
                                   .temporary = callsite->temporary};
         total_accumulate(&by_callsite, &one);
         by_callsite.peak_allocations += allocations;

@@ -16,10 +16,12 @@
 struct scratch_row;
 struct varve_message;
 
+/* `left_*`, everywhere: live when main of their process ended, or, where no such moment is known, still. */
+
 /* Of sizes above the power of two before, up to the class' own: class 0 is 0 and 1, class 10 is 513 to 1024. */
 struct size_total {
     uint64_t allocations, frees, bytes;
-    uint64_t live_allocations, live_bytes; /* derived */
+    uint64_t left_allocations, left_bytes; /* derived */
     uint64_t temporary;
     int64_t lifetime_ns;
 };
@@ -31,6 +33,7 @@ struct size_total {
 struct callsite_total {
     uint64_t allocations, frees, bytes;
     uint64_t live_allocations, live_bytes; /* derived */
+    uint64_t left_allocations, left_bytes;
     uint64_t peak_allocations, peak_bytes;
     uint64_t touched_seq;
     uint64_t temporary;
@@ -78,6 +81,7 @@ struct total {
     uint32_t process_id; /* beside what every event changes */
     uint64_t allocations, frees, bytes;
     uint64_t live_allocations, live_bytes; /* derived */
+    uint64_t left_allocations, left_bytes;
     uint64_t peak_allocations, peak_bytes;
     uint64_t peak_seq; /* 0: never more than 0 bytes */
     int64_t peak_ns;
@@ -105,6 +109,7 @@ struct totals_step {
     struct total *process;
     uint64_t seq;
     int64_t ts_ns;
+    int64_t main_end_ns; /* of the process; INT64_MAX: not yet */
 };
 
 /// Everything that one event may need in memory: afterwards the functions below cannot fail.

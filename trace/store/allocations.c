@@ -149,7 +149,7 @@ static bool row_pass(struct store *store, struct derive *derive, bool is_end)
     struct scratch_row *row = &derive->scratch.rows[id - 1];
     const struct scratch_block *more = block_follow(derive, id, &state->block);
     bool is_final = is_end || is_over(row, more);
-    if (store->skips_allocations && row->free_seq != 0) {
+    if (store->skips_allocations && !derive_row_is_left(derive, row)) {
         state->passed = id;
         return true;
     }

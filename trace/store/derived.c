@@ -73,7 +73,7 @@ static int write_callsite(const struct writer *writer, const struct slots *slots
     }
     uint32_t owner = slots->owners[callsite];
     return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), VALUE(sum.allocations),
-                     VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.live_allocations), VALUE(sum.live_bytes),
+                     VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.left_allocations), VALUE(sum.left_bytes),
                      VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary), VALUE(sum.lifetime_ns),
                      owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL);
 }
@@ -113,7 +113,7 @@ static int write_share(void *context, uint32_t process_id, uint32_t callsite, co
     const struct share_writer *shares = context;
     return WRITE_ROW(shares->writer, STATEMENT_CALLSITE_SHARE, VALUE(process_id), VALUE(shares->domain),
                      VALUE(callsite), VALUE(share->allocations), VALUE(share->frees), VALUE(share->bytes),
-                     VALUE(share->live_allocations), VALUE(share->live_bytes), VALUE(share->peak_allocations),
+                     VALUE(share->left_allocations), VALUE(share->left_bytes), VALUE(share->peak_allocations),
                      VALUE(share->peak_bytes), VALUE(share->temporary), VALUE(share->lifetime_ns));
 }
 
@@ -153,7 +153,7 @@ static int write_total(const struct writer *writer, uint32_t process_id, unsigne
     bool has_peak = total->peak_seq != 0;
     return WRITE_ROW(writer, STATEMENT_TOTAL_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
                      VALUE(slot_device(slot)), VALUE(total->allocations), VALUE(total->frees), VALUE(total->bytes),
-                     VALUE(total->live_allocations), VALUE(total->live_bytes), VALUE(total->peak_bytes),
+                     VALUE(total->left_allocations), VALUE(total->left_bytes), VALUE(total->peak_bytes),
                      VALUE(total->peak_allocations), has_peak ? VALUE(total->peak_seq) : VALUE_NULL,
                      has_peak ? VALUE(total->peak_ns) : VALUE_NULL, VALUE(total->temporary), VALUE(total->failed));
 }
@@ -166,8 +166,8 @@ static int write_sizes(const struct writer *writer, uint32_t process_id, unsigne
         if (size->allocations > 0) {
             error = WRITE_ROW(writer, STATEMENT_SIZE_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
                               VALUE(slot_device(slot)), VALUE(INT64_C(1) << i), VALUE(size->allocations),
-                              VALUE(size->frees), VALUE(size->bytes), VALUE(size->live_allocations),
-                              VALUE(size->live_bytes), VALUE(size->temporary), VALUE(size->lifetime_ns));
+                              VALUE(size->frees), VALUE(size->bytes), VALUE(size->left_allocations),
+                              VALUE(size->left_bytes), VALUE(size->temporary), VALUE(size->lifetime_ns));
         }
     }
     return error;
@@ -398,7 +398,7 @@ static int write_streams(const struct writer *writer)
         error =
             WRITE_ROW(writer, STATEMENT_STREAM_STAT, VALUE(stream->process_id), VALUE(stream->domain),
                       VALUE(stream->device), VALUE(stream->stream), VALUE(stream->allocations), VALUE(stream->frees),
-                      VALUE(stream->bytes), VALUE(stream->live_bytes), VALUE(stream->peak_bytes));
+                      VALUE(stream->bytes), VALUE(stream->left_bytes), VALUE(stream->peak_bytes));
     }
     return error;
 }

@@ -62,13 +62,15 @@ CREATE VIEW allocations AS
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
     WHERE a.domain <> 7;
 
--- Allocations that were never freed. An mmap that is still there at the end is normal; a heap block may be too.
+-- Allocations that were live at the moment of leak_moment; what ended them later, if anything did, is in free_ns. An
+-- mmap that is still there then is normal; a heap block may be too.
 CREATE VIEW leak AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary, a.memory_kind
-    FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
-    WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL AND a.domain <> 7;
+    FROM allocation a CROSS JOIN leak_moment m ON m.process_id = a.process_id
+        LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
+    WHERE a.alloc_ns > m.from_ns AND a.alloc_ns <= m.at_ns AND coalesce(a.free_ns > m.at_ns, 1) AND a.domain <> 7;
 
 -- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array,
 -- because a recursive query as a table would be walked for all of them whatever is asked for; and without a join, for
@@ -329,17 +331,17 @@ CREATE VIEW data_loss AS
 
 -- Moments by process: what was allocated after from_ns (-1: ever) and live at at_ns; tenths are those of begin_ns to
 -- end_ns; exit_ns: the process's end. A process image that another one replaced (exec) has left nothing: it is counted,
--- and no sign of a leak. Of a recording that kept totals only, what exit handlers freed is not known: the end then.
+-- and no sign of a leak. live_allocations and live_bytes of all totals are of this moment, too.
 -- `varve leaks` with --at, --from, --to or --pid has a temporary view of this name in place of this one.
 CREATE VIEW leak_moment AS
     SELECT p.id AS process_id, p.pid, coalesce(p.start_ns, 0) AS begin_ns,
-        coalesce(iif(k.totals, NULL, p.main_end_ns), p.exit_ns) AS end_ns,
-        -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
-        CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end'
-            ELSE 'exit of main' END AS moment,
+        coalesce(p.main_end_ns, p.exit_ns) AS end_ns,
+        -1 AS from_ns, coalesce(p.main_end_ns, 9223372036854775807) AS at_ns,
+        CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL THEN 'end' ELSE 'exit of main' END
+            AS moment,
         p.exit_ns
-    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
-        CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
+    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns
+        FROM process) p;
 
 -- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth
 -- i are those with made_in <= i AND freed_in > i; freed_in 11: live at the moment. Blocks that lived within one tenth
@@ -684,8 +686,9 @@ CREATE VIEW device_unattributed AS
     SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
         total - free - attributed AS unattributed
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
-            m.live_bytes - coalesce((SELECT sum(g.live_bytes) FROM total_stat g JOIN process q ON q.id = g.process_id
-                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS attributed
+            m.live_bytes - coalesce((SELECT sum((SELECT s.allocated FROM sample s WHERE s.process_id = q.id
+                    AND s.domain = 3 AND s.device = m.device ORDER BY s.seq DESC LIMIT 1))
+                FROM process q WHERE q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks
@@ -699,14 +702,15 @@ CREATE VIEW device_segment AS
             AND g.free_seq IS NULL) AS live_segments,
         (SELECT l.reserved FROM sample l WHERE l.process_id = s.process_id AND l.domain = 4 AND l.device = s.device
             ORDER BY l.seq DESC LIMIT 1) AS live_reserved,
-        b.live_bytes AS live_allocated, v.live_bytes AS live_device_bytes
+        (SELECT l.allocated FROM sample l WHERE l.process_id = s.process_id AND l.domain = 4 AND l.device = s.device
+            ORDER BY l.seq DESC LIMIT 1) AS live_allocated,
+        (SELECT l.allocated FROM sample l WHERE l.process_id = s.process_id AND l.domain = 3 AND l.device = s.device
+            ORDER BY l.seq DESC LIMIT 1) AS live_device_bytes
     FROM sample s
         JOIN (SELECT process_id, device, max(reserved) AS most FROM sample WHERE domain = 4 GROUP BY process_id,
             device) m
         ON m.process_id = s.process_id AND m.device = s.device AND s.reserved = m.most
         LEFT JOIN process p ON p.id = s.process_id
-        LEFT JOIN total_stat b ON b.process_id = s.process_id AND b.domain = 4 AND b.device = s.device
-        LEFT JOIN total_stat v ON v.process_id = s.process_id AND v.domain = 3 AND v.device = s.device
     WHERE s.domain = 4 AND s.process_id <> 0 AND s.reserved > 0
     GROUP BY s.process_id, s.device;
 

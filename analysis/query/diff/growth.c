@@ -56,6 +56,9 @@ static const char classes_sql[] =
 /* Blocks after event `seq`. */
 #define IS_LIVE(seq) "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
 
+/* At the end of its process's main, as live_* of the totals. */
+#define IS_LEFT "x.alloc_ns <= e.at_ns AND coalesce(x.free_ns > e.at_ns, 1)"
+
 /* Of whole traces. Each device has its own peak. */
 /* clang-format off */
 #define WHOLE_SIDE(side) \
@@ -64,13 +67,16 @@ static const char classes_sql[] =
     "CREATE TABLE moment_" side "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));" \
     "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side ".total t JOIN " side \
     ".domain d ON d.name = t.domain;" \
+    "CREATE TABLE end_" side "(process_id INTEGER PRIMARY KEY, at_ns INTEGER);" \
+    "INSERT INTO end_" side " SELECT process_id, at_ns FROM " side ".leak_moment;" \
     "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF("s.size") ", NULL, " SUMS " FROM (" \
     "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, " \
-    "sum(x.size) FILTER (WHERE x.free_completed_seq IS NULL) AS live_bytes, " \
-    "count(*) FILTER (WHERE x.free_completed_seq IS NULL) AS live_allocations, " \
+    "sum(x.size) FILTER (WHERE " IS_LEFT ") AS live_bytes, " \
+    "count(*) FILTER (WHERE " IS_LEFT ") AS live_allocations, " \
     "sum(x.size) FILTER (WHERE " IS_LIVE("m.seq") ") AS peak_bytes, " \
     "count(*) FILTER (WHERE " IS_LIVE("m.seq") ") AS peak_allocations FROM " side ".allocation x " \
     "LEFT JOIN moment_" side " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) " \
+    "LEFT JOIN end_" side " e ON e.process_id = x.process_id " \
     "GROUP BY x.domain, x.size) s JOIN " side ".domain d ON d.code = s.domain GROUP BY 2, 3;"
 
 #define WHOLE_LINES(side) \

@@ -110,8 +110,8 @@ static int refuse(const struct leak_moment *moment, struct database *database, s
     if (moment->at == LEAK_AT_EXIT_OF_MAIN) {
         return varve_message_set(
             message, VARVE_ERROR_NOT_FOUND,
-            "%s: no exit of main was recorded after the beginning of the time asked for%s; --at end is known",
-            database_path(database), moment->only_live ? " (only totals were kept)" : "");
+            "%s: no exit of main was recorded after the beginning of the time asked for; --at end is known",
+            database_path(database));
     }
     return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                              "%s: no recorded process ran then%s; varve info lists them", database_path(database),
@@ -168,7 +168,7 @@ static void print_ends(FILE *out, const struct leak_moment *moment)
     if (moment->at_end > 0 || moment->at_main == 0) {
         fprintf(out, "%sat the end", moment->at_main > 0 ? ", " : "");
         print_processes(out, "of", moment->at_end, moment);
-        fprintf(out, ", as %s", moment->only_live ? "only totals were kept" : "no exit of main was recorded");
+        fputs(", as no exit of main was recorded", out);
     }
 }
 

@@ -244,13 +244,12 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
     free(text);
 }
 
-/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is
- * not live any more. */
+/* The end that is meant: what exit handlers and interpreters freed after it counts as live. */
 static const char *live_remark(struct database *database)
 {
     bool has_exit_of_main =
         database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')", 0) != 0;
-    return has_exit_of_main ? "; varve leaks: when main ended" : "";
+    return has_exit_of_main ? "; the end is that of main" : "";
 }
 
 static void print_domain(FILE *out, struct database *database, const struct report_totals *totals, const char *domain,

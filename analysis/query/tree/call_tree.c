@@ -62,7 +62,7 @@ struct builder {
 
 const char *call_tree_words(enum call_tree_metric metric)
 {
-    static const char *const words[] = {"at the peak", "allocated", "never freed",
+    static const char *const words[] = {"at the peak", "allocated", "live at the end",
                                         "freed before the thread allocated again"};
     return words[metric];
 }

@@ -355,7 +355,7 @@ static void forgotten_release(struct derive *derive)
 {
     for (size_t i = 0; i < derive->forgotten_count; i++) {
         const struct scratch_row *row = scratch_peek(&derive->scratch, derive->forgotten[i]);
-        if (row->free_seq != 0 && !row->is_waiting) {
+        if (row->free_seq != 0 && !row->is_waiting && !derive_row_is_left(derive, row)) {
             scratch_release(&derive->scratch, derive->forgotten[i]);
         }
     }

@@ -24,7 +24,7 @@ static void add_domain(const struct domain_totals *totals, struct callsite_total
     sum->allocations += totals->all.allocations;
     sum->bytes += totals->all.bytes;
     sum->peak_bytes += totals->all.peak_bytes;
-    sum->live_bytes += totals->all.live_bytes;
+    sum->left_bytes += totals->all.left_bytes;
     *callsites = totals->callsite_limit > *callsites ? totals->callsite_limit : *callsites;
 }
 
@@ -35,7 +35,7 @@ static uint8_t size_of(const struct callsite_total *callsite, const struct calls
     }
     return is_large(callsite->allocations, domain->allocations) || is_large(callsite->bytes, domain->bytes) ||
                    is_large(callsite->peak_bytes, domain->peak_bytes) ||
-                   is_large(callsite->live_bytes, domain->live_bytes)
+                   is_large(callsite->left_bytes, domain->left_bytes)
                ? JOIN_LARGE
                : JOIN_SMALL;
 }
@@ -93,7 +93,8 @@ int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
     }
     for (uint64_t id = 1; id <= derive->scratch.count; id++) {
         const struct scratch_row *row = scratch_peek(&derive->scratch, id);
-        if (row->free_seq == 0 && row->callsite < limit && joined[row->callsite] != row->callsite) {
+        if ((row->free_seq == 0 || derive_row_is_left(derive, row)) && row->callsite < limit &&
+            joined[row->callsite] != row->callsite) {
             scratch_touch(&derive->scratch, id)->callsite = joined[row->callsite];
         }
     }

@@ -42,11 +42,15 @@ void streams_count(struct derive *derive, const struct scratch_block *block, enu
                                        .device = block->device,
                                        .stream = block->stream};
     struct derive_stream *stream = stream_get(derive->streams, &like);
+    const int64_t main_end_ns = process_main_end_ns(derive->processes[like.process_id]);
+    const bool in_main = row->alloc_ns <= main_end_ns && (change == STREAM_OPENS || row->free_ns <= main_end_ns);
     if (change == STREAM_CLOSES) {
         stream->frees++;
         stream->live_bytes -= row->size;
+        stream->left_bytes -= in_main ? row->size : 0;
         return;
     }
+    stream->left_bytes += in_main ? row->size : 0;
     stream->allocations += change == STREAM_OPENS;
     stream->bytes += change == STREAM_OPENS ? row->size : 0;
     stream->frees -= change == STREAM_REOPENS;

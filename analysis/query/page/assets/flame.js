@@ -10,7 +10,7 @@ varve.flame = (() => {
     let trees, shown, tree, root, figure, scroll, info, matchText;
     let isInverted = false, hovered = null, pattern = "";
 
-    const words = {peak: "live at the peak", allocated: "allocated", leaked: "never freed",
+    const words = {peak: "live at the peak", allocated: "allocated", leaked: "live at the end",
         temporary: "temporary allocations"};
 
     function node(frame, parent) {

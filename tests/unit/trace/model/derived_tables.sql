@@ -156,8 +156,7 @@ CREATE TABLE allocation AS SELECT row_number() OVER (ORDER BY r) AS id, domain, 
             m.open AS alloc_seq, iif(c.live < 0, c.seq, NULL) AS free_requested_seq, c.is_free,
             (SELECT min(f.seq) FROM e f WHERE m.domain = 4 AND f.kind = 'free_completed' AND f.process = o.process
                 AND f.ordinal = o.ordinal AND f.addr = o.addr AND f.seq > o.seq) AS completed,
-            b.ts_ns AS alloc_ns, iif(c.live > 0, coalesce((SELECT target FROM joined j WHERE j.callsite = o.callsite),
-                o.callsite), o.callsite) AS callsite_id, iif(m.r & 3 = 2, o.cause_code, 31) AS source,
+            b.ts_ns AS alloc_ns, o.callsite AS callsite_id, iif(m.r & 3 = 2, o.cause_code, 31) AS source,
             o.process AS process_id
         FROM made m JOIN e o ON o.seq = m.origin JOIN e b ON b.seq = m.open JOIN change c ON c.r = m.r
             AND NOT EXISTS (SELECT 1 FROM change l WHERE l.r = m.r AND l.seq > c.seq));
@@ -219,7 +218,14 @@ CREATE TABLE event AS SELECT e.seq, e.ts_ns, e.pid, e.tid, e.kind_code AS kind,
 
 ---- sums: who 0 are all processes; domains without devices have device 0
 
-CREATE TABLE part AS SELECT w.who, iif(a.domain IN (3, 4, 6, 7), a.device, 0) AS of, a.* FROM allocation a
+-- What is left: live when main of its process ended for the first time, or else at the end.
+CREATE TABLE left_row AS SELECT r, alloc_seq, addr FROM allocation LEFT JOIN
+    (SELECT process, min(ts_ns) AS ns FROM e WHERE kind = 'main_end' GROUP BY 1) ON process = process_id
+    WHERE ns IS NULL AND free_requested_seq IS NULL OR alloc_ns <= ns AND coalesce(free_ns > ns, 1);
+UPDATE allocation SET callsite_id = coalesce((SELECT target FROM joined WHERE callsite = callsite_id), callsite_id)
+    WHERE free_requested_seq IS NULL OR r IN (SELECT r FROM left_row);
+CREATE TABLE part AS SELECT w.who, iif(a.domain IN (3, 4, 6, 7), a.device, 0) AS of, a.*,
+        a.r IN (SELECT r FROM left_row) AS is_left FROM allocation a
     JOIN (SELECT 0 AS who UNION SELECT process FROM said) w ON w.who IN (0, a.process_id);
 CREATE TABLE course AS SELECT who, domain, of, seq, sum(allocated) OVER w AS allocated, sum(active) OVER w AS active,
         sum(requested) OVER w AS requested, sum(reserved) OVER w AS reserved, sum(live) OVER w AS live
@@ -254,8 +260,7 @@ CREATE TABLE failure AS SELECT w.who, domain, of, count(*) AS failed FROM (
     JOIN (SELECT 0 AS of UNION SELECT 1 UNION SELECT 2) ON of = device * has GROUP BY 1, 2, 3;
 CREATE TABLE total_stat AS SELECT s.who AS process_id, s.domain, s.of AS device, count(p.r) AS allocations,
         count(p.free_requested_seq) AS frees, coalesce(sum(p.size), 0) AS bytes,
-        count(p.r) - count(p.free_requested_seq) AS live_allocations,
-        coalesce(sum(iif(p.free_requested_seq IS NULL, p.size, 0)), 0) AS live_bytes,
+        coalesce(sum(p.is_left), 0) AS live_allocations, coalesce(sum(p.is_left * p.size), 0) AS live_bytes,
         coalesce(h.bytes, 0) AS peak_bytes,
         coalesce(h.live, 0) AS peak_allocations, h.seq AS peak_seq, (SELECT ts_ns FROM e WHERE seq = h.seq) AS peak_ns,
         coalesce(sum(p.temporary), 0) AS temporary, coalesce(f.failed, 0) AS failed
@@ -269,12 +274,11 @@ CREATE TABLE at_peak AS SELECT p.r, 1 AS is_in FROM part p
 -- Of processes that ended when many had: what they had of call sites that others used first has no process any more.
 CREATE TABLE callsite_part AS SELECT coalesce(target, callsite_id) AS callsite_id, domain,
         iif(process_id IN (SELECT process FROM without_shares) AND process_id <> first_value(process_id) OVER
-            (PARTITION BY callsite_id, domain, of ORDER BY r), 0, process_id) AS process_id, size, free_requested_seq,
+            (PARTITION BY callsite_id, domain, of ORDER BY r), 0, process_id) AS process_id, size, is_left, free_requested_seq,
         free_ns, alloc_ns, is_in, temporary FROM part LEFT JOIN at_peak USING (r) LEFT JOIN joined
         ON joined.callsite = callsite_id WHERE who = 0;
 CREATE TABLE callsite_sum AS SELECT callsite_id, domain, process_id, count(*) AS allocations,
-        count(free_requested_seq) AS frees, sum(size) AS bytes, sum(free_requested_seq IS NULL) AS live_allocations,
-        sum(iif(free_requested_seq IS NULL, size, 0)) AS live_bytes, count(is_in) AS peak_allocations,
+        count(free_requested_seq) AS frees, sum(size) AS bytes, sum(is_left) AS live_allocations, sum(is_left * size) AS live_bytes, count(is_in) AS peak_allocations,
         sum(iif(is_in, size, 0)) AS peak_bytes, sum(temporary) AS temporary,
         sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns
     FROM callsite_part GROUP BY 1, 2, 3;
@@ -290,16 +294,15 @@ CREATE TABLE size_stat AS WITH RECURSIVE class(size) AS (SELECT 1 UNION ALL SELE
         WHERE size < 1 << 40)
     SELECT who AS process_id, domain, of AS device, (SELECT min(c.size) FROM class c WHERE c.size >= p.size)
         AS up_to_bytes, count(*) AS allocations, count(free_requested_seq) AS frees, sum(size) AS bytes,
-        sum(free_requested_seq IS NULL) AS live_allocations,
-        sum(iif(free_requested_seq IS NULL, size, 0)) AS live_bytes, sum(temporary) AS temporary,
+        sum(is_left) AS live_allocations, sum(is_left * size) AS live_bytes, sum(temporary) AS temporary,
         sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns FROM part p GROUP BY 1, 2, 3, 4;
 CREATE TABLE stream_stat AS SELECT a.process_id, a.domain, a.device, a.stream, count(*) AS allocations,
         count(a.free_requested_seq) AS frees, sum(a.size) AS bytes,
-        sum(iif(a.free_requested_seq IS NULL, a.size, 0)) AS live_bytes, (SELECT max(bytes) FROM (
+        sum(a.is_left * a.size) AS live_bytes, (SELECT max(bytes) FROM (
             SELECT sum(c.live * b.size) OVER (ORDER BY c.seq, c.late, b.id ROWS UNBOUNDED PRECEDING) AS bytes
             FROM allocation b JOIN change c USING (r) WHERE (b.process_id, b.domain, b.device,
                 b.stream) = (a.process_id, a.domain, a.device, a.stream))) AS peak_bytes
-    FROM allocation a WHERE a.domain IN (3, 4, 5, 6, 7) GROUP BY 1, 2, 3, 4;
+    FROM part a WHERE a.who = 0 AND a.domain IN (3, 4, 5, 6, 7) GROUP BY 1, 2, 3, 4;
 
 ---- the CUDA API
 

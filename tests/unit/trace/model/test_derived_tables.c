@@ -480,7 +480,7 @@ static void emit_any(struct scene *scene)
     } else if (choice < 99) {
         emit_remat(scene, event);
     } else {
-        event.kind = VARVE_KIND_MODULE;
+        event.kind = scene->seq > EVENTS / 2 ? PICK(VARVE_KIND_MAIN_END, VARVE_KIND_MODULE) : VARVE_KIND_MODULE;
         take(scene, event, THREAD_OTHER);
     }
 }
@@ -645,9 +645,10 @@ static const char *part_of(enum way way, bool is_silent, const char *table)
     if (way < WAY_TOTALS) {
         return "1";
     }
-    return strcmp(table, "allocation") == 0 ? "domain IN (1, 2, 8, 9) AND free_requested_seq IS NULL"
-           : strcmp(table, "storage") == 0  ? "destroy_seq IS NULL"
-                                            : "1";
+    return strcmp(table, "allocation") == 0
+               ? "domain IN (1, 2, 8, 9) AND (alloc_seq, addr) IN (SELECT alloc_seq, addr FROM left_row)"
+           : strcmp(table, "storage") == 0 ? "destroy_seq IS NULL"
+                                           : "1";
 }
 
 static void scene_compare(struct scene *scene)

@@ -209,8 +209,6 @@ TEST(test_plans)
         "SELECT o.seq, a.* FROM oom o LEFT JOIN allocation a ON a.id = o.seq",
         "SELECT sum(size) FROM allocation WHERE free_completed_seq IS NULL",
         "SELECT a.callsite_id, a.pid FROM allocations a WHERE a.free_completed_seq IS NULL AND a.alloc_seq < 7",
-        "SELECT * FROM leak WHERE process_id = 1",
-        "SELECT * FROM leak WHERE callsite_id = 1",
         "SELECT n.*, s.function FROM stack_node n JOIN symbol s ON s.id = n.symbol_id WHERE n.id = 7",
         ("WITH RECURSIVE walk(id) AS (SELECT 9 UNION ALL SELECT n.parent_id FROM walk JOIN stack_node n ON n.id = "
          "walk.id WHERE n.parent_id IS NOT NULL) SELECT n.* FROM walk CROSS JOIN stack_node n ON n.id = walk.id"),

@@ -561,7 +561,10 @@ static void finish_on_full_disks(uint64_t step)
 
 STORE_TEST(test_finish_after_full_disks)
 {
+    const struct store_process process = {
+        .id = 1, .pid = 10, .rank = -1, .executable = "/bin/true", .end_ns = -1, .exit_status = -1};
     open_as(STORE_CREATE);
+    OK(store_process(fixture->store, &process));
     append(1, 30000);
     commit();
     append(30001, 60000);
