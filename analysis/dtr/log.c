@@ -6,6 +6,7 @@
  */
 #include "analysis/dtr/log.h"
 
+#include "analysis/base/file_kind.h"
 #include "analysis/base/memory.h"
 #include "analysis/dtr/line.h"
 #include "analysis/dtr/name_table.h"
@@ -738,13 +739,24 @@ static int finish(struct reader *reader)
     return VARVE_OK;
 }
 
+/* What is known to be something else; all other text is a log, if with errors. */
+static int check_kind(struct input_stream *input, struct varve_message *reason)
+{
+    const struct file_kind *kind;
+    int error = input_stream_kind(input, &kind, reason);
+    return error != VARVE_OK || kind == NULL || kind->use == FILE_OPERATORS || kind->use == FILE_JSON
+               ? error
+               : file_kind_refuse(kind, input_stream_path(input), "a log of operators", reason);
+}
+
 int dtr_log_read_stream(struct input_stream *input, struct progress *progress, struct dtr_log **log_out,
                         struct varve_message *message)
 {
     struct reader reader = {.input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
     *reader.log = (struct dtr_log){.names = memory_resize(NULL, sizeof(*reader.log->names))};
     *reader.log->names = (struct name_table){.count = 0};
-    int error = take_lines(&reader);
+    int error = check_kind(input, &reader.reason);
+    VARVE_THEN(error, take_lines(&reader));
     error = error != VARVE_OK ? error : finish(&reader);
     line_free(&reader.line);
     name_table_free(&reader.handle_names);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/import/log.h"
 
+#include "analysis/base/file_kind.h"
 #include "analysis/history/input/stream.h"
 #include "analysis/import/nsight.h"
 #include "analysis/import/profiler.h"
@@ -10,42 +11,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEEK_BYTES 4096
 #define DEVICES 256
 
-static bool is_space(unsigned char byte)
+/* A log of RMM needs no header, so its lines are the last thing to be looked for. */
+static enum import_source source_of(const struct file_kind *kind, const struct input_stream *input)
 {
-    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+    const char *begin = (const char *)input->next;
+    size_t count = (size_t)(input->end - input->next);
+    const char *newline = count > 0 ? memchr(begin, '\n', count) : NULL;
+    if (kind != NULL && kind->use == FILE_DATABASE && input_stream_packing(input) == NULL) {
+        return IMPORT_SOURCE_DATABASE;
+    }
+    if (kind != NULL && (kind->use == FILE_SNAPSHOT || kind->use == FILE_OLD_SAVE)) {
+        return IMPORT_SOURCE_PYTORCH;
+    }
+    if (count > 0 && rmm_is_line(begin, newline != NULL ? (size_t)(newline - begin) : count)) {
+        return IMPORT_SOURCE_RMM;
+    }
+    return kind != NULL && (kind->use == FILE_LOG || kind->use == FILE_JSON) ? IMPORT_SOURCE_PROFILER
+                                                                             : IMPORT_SOURCE_UNKNOWN;
 }
 
 int import_recognise(struct input_stream *input, enum import_source *source_out, struct varve_message *message)
 {
-    static const char database[] = "SQLite format 3";
-    int error = input_stream_fill(input, PEEK_BYTES, message);
-    *source_out = IMPORT_SOURCE_UNKNOWN;
-    const unsigned char *at = input->next;
-    if (input->end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) {
-        at += 3; /* a byte order mark */
-        input->next = at;
-    }
-    if (error != VARVE_OK && input->end == at) {
-        return error;
-    }
-    const unsigned char *newline = memchr(at, '\n', (size_t)(input->end - at));
-    size_t line_bytes = (size_t)((newline != NULL ? newline : input->end) - at);
-    if ((size_t)(input->end - at) >= sizeof(database) && memcmp(at, database, sizeof(database)) == 0) {
-        *source_out = IMPORT_SOURCE_DATABASE;
-    } else if (at < input->end && *at == 0x80) {
-        *source_out = IMPORT_SOURCE_PYTORCH;
-    } else if (rmm_is_line((const char *)at, line_bytes)) {
-        *source_out = IMPORT_SOURCE_RMM;
-    } else {
-        while (at < input->end && is_space(*at)) {
-            at++;
-        }
-        *source_out = at < input->end && (*at == '{' || *at == '[') ? IMPORT_SOURCE_PROFILER : IMPORT_SOURCE_UNKNOWN;
-    }
-    return VARVE_OK;
+    const struct file_kind *kind;
+    int error = input_stream_kind(input, &kind, message);
+    *source_out = error == VARVE_OK ? source_of(kind, input) : IMPORT_SOURCE_UNKNOWN;
+    return error;
+}
+
+static int refuse(struct input_stream *input, struct varve_message *message)
+{
+    const struct file_kind *kind;
+    int error = input_stream_kind(input, &kind, message);
+    VARVE_THEN(error, file_kind_refuse(kind, input_stream_path(input), NULL, message));
+    input_stream_close(input);
+    return error;
 }
 
 /* The number in NAME.devN.csv, else `otherwise`. */
@@ -101,12 +102,7 @@ static int read_source(const char *const *paths, size_t count, enum import_sourc
         *requests_out = import_requests_new("Nsight Systems export", "row");
         return nsight_read(paths[0], *requests_out, progress, message);
     default:
-        input_stream_close(input);
-        return varve_message_set(
-            message, VARVE_ERROR_FORMAT,
-            "%s is none of what can be imported: a snapshot of PyTorch's allocator, a log of RMM, a trace of "
-            "PyTorch's profiler, an SQLite export of Nsight Systems, a folder with LTTng traces",
-            paths[0]);
+        return refuse(input, message);
     }
 }
 

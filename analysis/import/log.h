@@ -9,7 +9,7 @@ struct input_stream;
 
 enum import_source {
     IMPORT_SOURCE_UNKNOWN,
-    IMPORT_SOURCE_PYTORCH,  /* a snapshot: a pickle */
+    IMPORT_SOURCE_PYTORCH,  /* a snapshot: a pickle, or its JSON */
     IMPORT_SOURCE_RMM,      /* rmm.h */
     IMPORT_SOURCE_PROFILER, /* profiler.h */
     IMPORT_SOURCE_DATABASE, /* SQLite: nsight.h, or a trace database */

@@ -362,21 +362,31 @@ static void read_rows(struct reader *reader, struct progress *progress)
     free(sql);
 }
 
+/* Another database, by tables that each version of a tool has. */
+static int refuse(struct database *database, const char *path, struct varve_message *message)
+{
+    if (database_has(database, RUNTIME, NULL) && database_has(database, "StringTable", NULL)) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s is a profile of nvprof, which has no allocations: nsys profile "
+                                 "--cuda-memory-usage=true, or varve record --cuda",
+                                 path);
+    }
+    if (database_has(database, "META_DATA_EXPORT", NULL) || database_has(database, "TARGET_INFO_SYSTEM_ENV", NULL) ||
+        database_has(database, "StringIds", NULL)) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s is an export of Nsight Systems without " MEMORY
+                                 ": profile with --cuda-memory-usage=true, of version 2021 or newer",
+                                 path);
+    }
+    return varve_message_set(message, VARVE_ERROR_FORMAT,
+                             "%s is an SQLite database, but neither a trace nor an export of Nsight Systems", path);
+}
+
 static int read_all(struct reader *reader, const char *path, struct progress *progress, struct varve_message *message)
 {
     if (!database_has(reader->database, MEMORY, "bytes")) {
         int error = database_error(reader->database, message);
-        return error != VARVE_OK ? error
-               : database_has(reader->database, "META_DATA_EXPORT", NULL) ||
-                       database_has(reader->database, "TARGET_INFO_SYSTEM_ENV", NULL)
-                   ? varve_message_set(message, VARVE_ERROR_FORMAT,
-                                       "%s is an export of Nsight Systems without " MEMORY
-                                       ": profile with --cuda-memory-usage=true",
-                                       path)
-                   : varve_message_set(message, VARVE_ERROR_FORMAT,
-                                       "%s is an SQLite database, but neither a trace nor an export of Nsight "
-                                       "Systems",
-                                       path);
+        return error != VARVE_OK ? error : refuse(reader->database, path, message);
     }
     read_kinds(reader);
     read_operations(reader);

@@ -48,7 +48,8 @@ struct reader {
     struct span *spans;
     size_t span_count, span_capacity;
     uint64_t reserved[DEVICES];
-    uint64_t number; /* of the event in the file, from 1 */
+    uint64_t number;      /* of the event in the file, from 1 */
+    uint64_t unaddressed; /* events of memory that have no address */
 };
 
 /* ---- an event ---- */
@@ -130,6 +131,10 @@ static void take_memory(struct reader *reader, const struct cJSON *event, bool i
     import_requests_entry(reader->requests);
     struct memory_event memory = {0};
     if (!read_memory(reader, event, is_failure, &memory)) {
+        const struct cJSON *args = json_find_object(event, "args");
+        int64_t ignored;
+        reader->unaddressed += args != NULL && !is_failure && whole_number(args, "Bytes", &ignored) &&
+                               !whole_number(args, "Addr", &ignored);
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, reader->number);
     } else if (!is_failure && (memory.addr == 0 || memory.size == 0)) {
         import_requests_fault(reader->requests, IMPORT_FAULT_EMPTY, reader->number);
@@ -539,9 +544,17 @@ static int check_end(struct reader *reader, const struct cutter *cutter, int err
                                  "\"traceEvents\"",
                                  path);
     }
-    if (reader->event_count == 0) {
+    if (reader->event_count == 0 && reader->unaddressed > 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s has no events of memory: record it with profile_memory=True", path);
+                                 "%.200s is a trace of PyTorch's profiler whose events of memory have no addresses, as "
+                                 "old versions wrote it, so that no free finds its allocation: record it with a newer "
+                                 "PyTorch, or torch.cuda.memory._dump_snapshot",
+                                 path);
+    }
+    if (reader->event_count == 0) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s %s no events of memory: %s", path,
+                                 reader->number > 0 ? "is a trace of PyTorch's profiler with" : "has",
+                                 "record it with profile_memory=True");
     }
     if (is_cut) {
         import_requests_fault(reader->requests, IMPORT_FAULT_CUT, reader->number + 1);

@@ -2,6 +2,7 @@
 /* A line at a time out of the stream's window. Fields are numbers and plain names: nothing is quoted in this format. */
 #include "analysis/placement/buffer_file.h"
 
+#include "analysis/base/file_kind.h"
 #include "analysis/base/memory.h"
 #include "analysis/history/input/stream.h"
 
@@ -293,8 +294,10 @@ static int take_lines(struct reader *reader)
 int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file, struct varve_message *message)
 {
     struct reader reader = {.input = input, .file = file, .message = message};
+    const struct file_kind *kind; /* no matter: this is for a byte order mark */
     *file = (struct buffer_file){0};
-    int error = take_lines(&reader);
+    int error = input_stream_kind(input, &kind, message);
+    VARVE_THEN(error, take_lines(&reader));
     input_stream_close(input);
     if (error != VARVE_OK) {
         buffer_file_free(file);
@@ -320,7 +323,9 @@ bool buffer_file_recognise(const char *path)
         input_stream_open(path, &reader.input, &ignored) != VARVE_OK) {
         return false;
     }
-    bool is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
+    const struct file_kind *kind = NULL;
+    bool is_one = input_stream_kind(reader.input, &kind, &ignored) == VARVE_OK && kind == NULL &&
+                  next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
                   memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
     for (size_t i = 0; is_one && i < line.count; i++) {
         is_one = line.bytes[i] != '{' && line.bytes[i] != '[' && line.bytes[i] != '(';

@@ -2,7 +2,7 @@
 /*
  * What a file is, judged by its name, its neighbours and its first 100 bytes, before SQLite touches it.
  * SQLite would answer most wrong files with "file is not a database" or worse with no rows; people need to
- * hear what the file is and what to do. Called by db.c only.
+ * hear what the file is and what to do: what is no SQLite file, base/file_kind.h names. Called by db.c only.
  *
  * Offsets in the header of an SQLite database (sqlite.org/fileformat2.html, section 1.3), big-endian:
  *   16 page size (1 = 65536)   18 write version (2 = WAL)   24 change counter   28 size in pages
@@ -10,6 +10,7 @@
  */
 #include "analysis/query/database_file.h"
 
+#include "analysis/base/file_kind.h"
 #include "analysis/output/format.h"
 #include "trace/trace.h"
 
@@ -54,7 +55,9 @@ static int refuse_directory(const char *path, struct varve_message *message)
 {
     bool is_live;
     if (!has_owner(path, &is_live)) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a directory, not a trace database", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s is a directory, not a trace database: varve import reads folders of LTTng traces",
+                                 path);
     }
     if (is_live) {
         return varve_message_set(message, VARVE_ERROR_BUSY,
@@ -81,6 +84,17 @@ static int check_recording(const char *path, struct varve_message *message)
                              directory);
 }
 
+static int refuse_other(const char *path, struct varve_message *message)
+{
+    char head[FILE_KIND_BYTES];
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = descriptor >= 0 ? pread(descriptor, head, sizeof(head), 0) : -1;
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    return file_kind_refuse(got > 0 ? file_kind_of(head, (size_t)got, path) : NULL, path, "a trace database", message);
+}
+
 static int read_header(const char *path, unsigned char *header, int64_t *bytes_out, struct varve_message *message)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -104,7 +118,7 @@ static int read_header(const char *path, unsigned char *header, int64_t *bytes_o
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is empty, not a trace database", path);
     }
     if (memcmp(header, "SQLite format 3", (size_t)got < 16 ? (size_t)got : 16) != 0) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is not a trace database (not an SQLite file)", path);
+        return refuse_other(path, message);
     }
     if (got < HEADER_BYTES) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: only %zd bytes are left", path, got);
@@ -119,7 +133,7 @@ static int check_identity(const char *path, const unsigned char *header, struct 
     if (application != VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
                                  "%s is an SQLite database of another tool (application_id 0x%08" PRIx32
-                                 ", a trace has 0x%08" PRIx32 ")",
+                                 ", a trace has 0x%08" PRIx32 "): varve import reads exports of Nsight Systems",
                                  path, application, (uint32_t)VARVE_DATABASE_APPLICATION_ID);
     }
     if (version > VARVE_DATABASE_SCHEMA_VERSION) {

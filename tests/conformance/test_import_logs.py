@@ -447,10 +447,10 @@ class NsightSystems(Imports):
 class NoLogs(Imports):
     def test_refused(self):
         header = import_logs.RMM_HEADER + "\n"
-        for name, content, word in (("a.txt", "hello\nworld\n", "none of what can be imported"),
-                                    ("a.txt", "x" * 1000000, "none of what can be imported"),
-                                    ("a.txt", b"\0" * 1000, "none of what can be imported"),
-                                    ("a.csv", "id,lower,upper,size\n1,2,3,4\n", "none of what can be imported"),
+        for name, content, word in (("a.txt", "hello\nworld\n", "not a file that varve reads"),
+                                    ("a.txt", "x" * 1000000, "not a file that varve reads"),
+                                    ("a.txt", b"\0" * 1000, "not a file that varve reads"),
+                                    ("a.csv", "id,lower,upper,size\n1,2,3,4\n", "not a file that varve reads"),
                                     ("a.csv", header, "no allocations"),
                                     ("a.csv", header + "junk\n" * 1000, "no allocations")):
             self.refused(self.write(name, content), word=word)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file or memory, through libarchive's raw format where the first bytes are those of xz, gzip or zstd. Three
- * things that libarchive leaves out are added: what a truncated file is called, that nothing may follow gzip's
- * last member, and gzip's checksum. The only file that knows libarchive.
+ * A file or memory, through libarchive's raw format where the first bytes are those of xz, gzip or zstd, or through its
+ * reader of zip archives where torch.save wrote one: the pickle is the first member then. Three things that libarchive
+ * leaves out are added: what a truncated file is called, that nothing may follow gzip's last member, and gzip's
+ * checksum. The only file that knows libarchive.
  */
 #include "analysis/history/input/source.h"
 
@@ -56,7 +57,8 @@ static const struct input_format formats[] = {
     {"xz", {0xfd, '7', 'z', 'X', 'Z', 0}, 6, ARCHIVE_FILTER_XZ},
     {"gzip", {0x1f, 0x8b}, 2, ARCHIVE_FILTER_GZIP},
     {"zstd", {0x28, 0xb5, 0x2f, 0xfd}, 4, ARCHIVE_FILTER_ZSTD},
-    {"plain", {0}, 0, ARCHIVE_FILTER_NONE}, /* last: fits all */
+    {"zip", {'P', 'K', 3, 4}, 4, ARCHIVE_FILTER_NONE}, /* of torch.save */
+    {"plain", {0}, 0, ARCHIVE_FILTER_NONE},            /* last: fits all */
 };
 
 /* ---- what the file holds ---- */
@@ -257,9 +259,36 @@ const char *input_source_path(const struct input_source *source)
     return source->path;
 }
 
+const char *input_source_packing(const struct input_source *source)
+{
+    return source->format->magic_bytes > 0 ? source->format->name : NULL;
+}
+
 uint64_t input_source_total(const struct input_source *source)
 {
     return source->total;
+}
+
+static bool is_zip(const struct input_format *format)
+{
+    return format->magic[0] == 'P';
+}
+
+/* The header of a zip archive's first member: the length of its name is in bytes 26 and 27, the name in 30 and on. */
+static bool is_torch_save(const struct input_source *source)
+{
+    static const char end[] = "/data.pkl";
+    const unsigned char *head = last_block(source);
+    size_t length = source->block_bytes > 30 ? (size_t)(head[26] | head[27] << 8) : 0;
+    return length >= sizeof(end) - 1 && 30 + length <= source->block_bytes &&
+           memcmp(head + 30 + length - (sizeof(end) - 1), end, sizeof(end) - 1) == 0;
+}
+
+static bool fits(const struct input_source *source, const struct input_format *format)
+{
+    return source->block_bytes >= format->magic_bytes &&
+           memcmp(last_block(source), format->magic, format->magic_bytes) == 0 &&
+           (!is_zip(format) || is_torch_save(source));
 }
 
 /* The format is set, not guessed, so that a damaged beginning is an error and not another format. */
@@ -273,9 +302,11 @@ static int open_archive(struct input_source *source, struct varve_message *messa
     }
     struct archive_entry *entry;
     if (archive_read_append_filter(source->archive, source->format->filter) != ARCHIVE_OK ||
-        archive_read_set_format(source->archive, ARCHIVE_FORMAT_RAW) != ARCHIVE_OK ||
+        (is_zip(source->format) ? archive_read_support_format_zip_streamable(source->archive)
+                                : archive_read_set_format(source->archive, ARCHIVE_FORMAT_RAW)) != ARCHIVE_OK ||
         archive_read_open(source->archive, source, NULL, give_block, NULL) != ARCHIVE_OK ||
-        archive_read_next_header(source->archive, &entry) != ARCHIVE_OK) {
+        archive_read_next_header(source->archive, &entry) <
+            ARCHIVE_WARN) { /* a name that the locale lacks is no harm */
         return fail_archive(source, message);
     }
     return VARVE_OK;
@@ -290,12 +321,11 @@ int input_source_recognise(struct input_source *source, struct varve_message *me
     if (source->block_bytes == 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is empty", source->path);
     }
-    while (source->block_bytes < format->magic_bytes ||
-           memcmp(last_block(source), format->magic, format->magic_bytes) != 0) {
+    while (!fits(source, format)) {
         format++;
     }
     source->format = format;
-    if (format->filter != ARCHIVE_FILTER_NONE) {
+    if (format->magic_bytes > 0) {
         return open_archive(source, message);
     }
     source->ready = last_block(source);

@@ -20,6 +20,8 @@ int input_source_recognise(struct input_source *source, struct varve_message *me
 int input_source_make(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
                       struct varve_message *message);
 const char *input_source_path(const struct input_source *source);
+/// "xz", "gzip", "zstd", or "zip" of torch.save; NULL: plain.
+const char *input_source_packing(const struct input_source *source);
 uint64_t input_source_total(const struct input_source *source);
 
 #endif

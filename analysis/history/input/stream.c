@@ -6,6 +6,7 @@
 #include "analysis/history/input/stream.h"
 
 #include "analysis/history/input/source.h"
+#include "analysis/base/file_kind.h"
 #include "analysis/base/memory.h"
 
 #include <assert.h>
@@ -47,7 +48,8 @@ int input_stream_open(const char *path, struct input_stream **stream_out, struct
     }
     if (S_ISDIR(status.st_mode)) {
         close(file);
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is a directory", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%.200s: is a directory; varve import reads those of LTTng traces", path);
     }
     return stream_begin(input_source_new(path, file, NULL, 0, S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0),
                         stream_out, message);
@@ -101,9 +103,28 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
     return error;
 }
 
+int input_stream_kind(struct input_stream *stream, const struct file_kind **kind_out, struct varve_message *message)
+{
+    int error = input_stream_fill(stream, FILE_KIND_BYTES, message);
+    *kind_out = NULL;
+    if (stream->end - stream->next >= 3 && memcmp(stream->next, "\xef\xbb\xbf", 3) == 0) {
+        stream->next += 3; /* editors and spreadsheets put it in front of UTF-8 */
+    }
+    if (stream->next == stream->end) {
+        return error;
+    }
+    *kind_out = file_kind_of(stream->next, (size_t)(stream->end - stream->next), input_stream_path(stream));
+    return VARVE_OK;
+}
+
 const char *input_stream_path(const struct input_stream *stream)
 {
     return input_source_path(stream->source);
+}
+
+const char *input_stream_packing(const struct input_stream *stream)
+{
+    return input_source_packing(stream->source);
 }
 
 uint64_t input_stream_done(const struct input_stream *stream)

@@ -15,6 +15,7 @@
 
 #define INPUT_STREAM_WINDOW_BYTES (256 * 1024)
 
+struct file_kind;
 struct input_source;
 struct prefetch;
 
@@ -40,7 +41,12 @@ void input_stream_close(struct input_stream *stream); /* NULL is allowed */
 /// data. Pointers into the window are void then. Errors: VARVE_ERROR_FORMAT (truncated, damaged, followed by
 /// something else), IO.
 int input_stream_fill(struct input_stream *stream, size_t need, struct varve_message *message);
+/// What the first bytes are; they stay in the stream, but for a byte order mark. NULL: unknown. Errors: those of the
+/// stream, if nothing can be read.
+int input_stream_kind(struct input_stream *stream, const struct file_kind **kind_out, struct varve_message *message);
 const char *input_stream_path(const struct input_stream *stream);
+/// What the file is packed with: "xz", "gzip", "zstd", or "zip" of torch.save, whose pickle this is; NULL: nothing.
+const char *input_stream_packing(const struct input_stream *stream);
 /// Bytes of the file read so far and in all; 0 if that is not known (a pipe).
 uint64_t input_stream_done(const struct input_stream *stream);
 uint64_t input_stream_total(const struct input_stream *stream);

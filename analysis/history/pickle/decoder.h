@@ -32,6 +32,8 @@ struct pickle {
     uint64_t offset;      /* of the opcode at work */
     unsigned char opcode; /* the one at work */
     bool is_stopped;
+    bool is_refused;    /* an opcode that makes Python run code */
+    bool may_have_more; /* data may follow STOP: the caller's to set */
 
     struct pickle_value *stack;
     size_t height, stack_capacity;
@@ -48,6 +50,10 @@ void pickle_init(struct pickle *pickle, struct input_stream *input, const struct
 /// sink return.
 int pickle_run(struct pickle *pickle, struct pickle_value *root_out);
 void pickle_close(struct pickle *pickle);
+/// For a decoder of another notation, instead of pickle_run: one opcode without an argument in the stream, and a value.
+/// `offset`: where in the stream it is, for messages. Errors: as above.
+int pickle_step(struct pickle *pickle, uint64_t offset, unsigned char opcode);
+int pickle_push(struct pickle *pickle, uint64_t offset, enum pickle_type type, uint64_t bits);
 /// VARVE_ERROR_FORMAT with "PATH: at byte OFFSET: reason".
 int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -111,6 +111,8 @@ struct snapshot_reader {
     bool has_segments, has_traces;     /* the root has that key */
     bool takes_segments, takes_traces; /* items came before the key did */
     bool has_overflowed;               /* all devices */
+    size_t snapshots;                  /* whole ones in place of parts of one */
+    struct pickle_value first, last;   /* their keys; integers in a list */
 
     struct history_frame *frames; /* different ones */
     size_t frame_count, frame_capacity;

@@ -6,6 +6,8 @@
  */
 #include "analysis/history/pytorch/snapshot.h"
 
+#include "analysis/base/file_kind.h"
+#include "analysis/history/pickle/json_decoder.h"
 #include "analysis/history/pytorch/event.h"
 #include "analysis/history/pytorch/reader.h"
 #include "analysis/history/pytorch/rest.h"
@@ -15,6 +17,7 @@
 #include "analysis/history/skipped.h"
 #include "analysis/output/progress.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,6 +228,53 @@ static int take_overflowed(struct snapshot_reader *reader, struct pickle_value k
     return error;
 }
 
+/* ---- several snapshots ---- */
+
+static bool is_snapshot(struct snapshot_reader *reader, struct pickle_value value)
+{
+    if (value.type != PICKLE_DICT) {
+        return false;
+    }
+    const struct pickle_object *object = pickle_object(&reader->pickle.memory, value);
+    for (uint32_t i = 0; !object->is_replaced && i + 1 < object->count; i += 2) {
+        if (field_word(object->items[i]) == WORD_SEGMENTS || field_word(object->items[i]) == WORD_DEVICE_TRACES) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void note_snapshot(struct snapshot_reader *reader, struct pickle_value key)
+{
+    if (pickle_is_object(key)) {
+        key = (struct pickle_value){.type = PICKLE_NONE}; /* it may be gone when the file has ended */
+    }
+    reader->first = reader->snapshots == 0 ? key : reader->first;
+    reader->last = key;
+    reader->snapshots++;
+}
+
+static void key_words(const struct snapshot_reader *reader, struct pickle_value key, char *text_out, size_t bytes)
+{
+    if (key.type == PICKLE_INTEGER) {
+        snprintf(text_out, bytes, "%lld", (long long)key.bits);
+    } else {
+        pickle_describe(&reader->pickle.memory, key, text_out, bytes);
+    }
+}
+
+static int fail_several(struct snapshot_reader *reader, bool is_list)
+{
+    char first[PICKLE_DESCRIBE_BYTES], last[PICKLE_DESCRIBE_BYTES];
+    key_words(reader, reader->first, first, sizeof(first));
+    key_words(reader, reader->last, last, sizeof(last));
+    return varve_message_set(reader->pickle.message, VARVE_ERROR_FORMAT,
+                             "%.150s is no snapshot, but holds %zu of them (%s to %s), and varve reads one at a time: "
+                             "for rank, snapshot in %s: pickle.dump(snapshot, open(f'{rank}.pickle', 'wb'))",
+                             input_stream_path(reader->pickle.input), reader->snapshots, first, last,
+                             is_list ? "enumerate(snapshots)" : "snapshots.items()");
+}
+
 /* A key that an export writes back, behind those that were kept before. */
 static void keep(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
@@ -247,7 +297,9 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
         keep(reader, key, value);
         return take_overflowed(reader, key, value);
     default:
-        if (!reader->has_forgotten) {
+        if (is_snapshot(reader, value) && !reader->has_segments && !reader->has_traces) {
+            note_snapshot(reader, key);
+        } else if (!reader->has_forgotten) {
             keep(reader, key, value);
         }
         return VARVE_OK;
@@ -299,6 +351,10 @@ static int take_item(struct snapshot_reader *reader, struct pickle_object *conta
         reader->takes_traces = true;
         return take_trace(reader, container->number++, item);
     case ROLE_SEGMENTS:
+        if (is_snapshot(reader, item)) {
+            note_snapshot(reader, (struct pickle_value){.type = PICKLE_INTEGER, .bits = reader->snapshots});
+            return VARVE_OK;
+        }
         reader->takes_segments = true;
         return segment_take(reader, item);
     default:
@@ -338,6 +394,9 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
                           pickle_describe(&reader->pickle.memory, root, description, sizeof(description)));
     }
     const struct pickle_object *object = pickle_object(&reader->pickle.memory, root);
+    if (reader->snapshots > 0 && !reader->has_traces && !reader->has_segments) {
+        return fail_several(reader, root.type == PICKLE_LIST);
+    }
     if (root.type == PICKLE_LIST && !object->is_replaced) {
         reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
     }
@@ -354,6 +413,48 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
     return segments_finish(reader);
 }
 
+/* The values that torch.save of old wrote in front: a number of its own, its version, what machine it was. */
+static int skip_front(struct input_stream *input, struct varve_message *message)
+{
+    int error = VARVE_OK;
+    for (int i = 0; i < 3 && error == VARVE_OK; i++) {
+        struct pickle pickle;
+        struct pickle_value value;
+        pickle_init(&pickle, input, NULL, NULL, NULL, message);
+        pickle.may_have_more = true;
+        error = pickle_run(&pickle, &value);
+        pickle_close(&pickle);
+    }
+    return error;
+}
+
+/* The root of whatever notation the file has. */
+static int run(struct snapshot_reader *reader, struct pickle_value *root_out)
+{
+    struct pickle *pickle = &reader->pickle;
+    struct input_stream *input = pickle->input;
+    const struct file_kind *kind;
+    int error = input_stream_kind(input, &kind, pickle->message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (kind == NULL || (kind->use != FILE_SNAPSHOT && kind->use != FILE_OLD_SAVE)) {
+        return file_kind_refuse(kind, input_stream_path(input), "a snapshot or a trace database", pickle->message);
+    }
+    bool is_json = *input->next != 0x80, is_old_save = kind->use == FILE_OLD_SAVE;
+    bool is_save =
+        is_old_save || (input_stream_packing(input) != NULL && strcmp(input_stream_packing(input), "zip") == 0);
+    error = is_old_save ? skip_front(input, pickle->message) : VARVE_OK;
+    pickle->may_have_more = is_old_save; /* its tensors */
+    VARVE_THEN(error, is_json ? pickle_run_json(pickle, root_out) : pickle_run(pickle, root_out));
+    return !is_save || !pickle->is_refused
+               ? error
+               : varve_message_set(pickle->message, VARVE_ERROR_FORMAT,
+                                   "%.200s is a checkpoint of torch.save (tensors or other objects), not a snapshot of "
+                                   "PyTorch's allocator: record torch.cuda.memory._dump_snapshot",
+                                   input_stream_path(input));
+}
+
 int history_read_pytorch_stream(struct input_stream *input, struct history **history_out, struct progress *progress,
                                 struct varve_message *message)
 {
@@ -361,7 +462,7 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
     struct pickle_value root;
-    int error = pickle_run(&reader.pickle, &root);
+    int error = run(&reader, &root);
     VARVE_THEN(error, check_root(&reader, root));
     pickle_close(&reader.pickle);
     input_stream_close(input);

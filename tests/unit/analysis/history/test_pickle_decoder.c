@@ -192,6 +192,7 @@ TEST(test_damaged)
     ASSERT_FAILS("N?", "p: at byte 3: 0x3f is no opcode of a pickle");
     ASSERT_FAILS("N", "p: at byte 3: the data end without STOP");
     ASSERT_FAILS("N.N", "p: at byte 4: data follow STOP");
+    ASSERT_FAILS("N.\0\0\0\0", "p: at byte 4: data follow STOP"); /* three zeros are padding */
     ASSERT_FAILS("NN.", "p: at byte 4: STOP with 2 values on the stack instead of one");
     ASSERT_FAILS("N(.", "p: at byte 4: STOP with 1 values on the stack instead of one");
     ASSERT_FAILS(".", "p: at byte 2: STOP with 0 values on the stack instead of one");
