@@ -31,7 +31,7 @@ extern "C" {
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
-#define VARVE_DATABASE_SCHEMA_VERSION 4
+#define VARVE_DATABASE_SCHEMA_VERSION 5
 /* The same ("VRVL") of what a recording under way says of itself (trace/store/live.sql). */
 #define VARVE_LIVE_APPLICATION_ID 0x5652564c
 #define VARVE_LIVE_SCHEMA_VERSION 1

@@ -39,6 +39,12 @@ static const struct option_spec options[] = {
     {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then", offsetof(struct values, query.from), 0,
      0, NULL},
     {"to", 0, OPTION_TEXT, "TIME", "the same as --at", offsetof(struct values, query.to), 0, 0, NULL},
+    {"all", 'a', OPTION_FLAG, NULL, "also lines that are no sign of a leak (score 0.00)",
+     offsetof(struct values, query.is_all), 0, 0, NULL},
+    {"suppress", 0, OPTION_TEXT, "FILE",
+     "leave out lines whose stack matches one of its lines leak:PATTERN (a part of a function, file or module; *, ^, "
+     "$), as LeakSanitizer does; suppressions.txt of the configuration folder always counts",
+     offsetof(struct values, query.suppress), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1, 1000000000,
      NULL},
     {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default: the stack in a line; with --json all); 0: none",
@@ -134,12 +140,14 @@ const struct command command_leaks = {
         "Lists the lines of the user's code whose allocations were live when main() returned or exit() began, or at "
         "another moment, the most leak-like first. Tables that a program makes first and keeps are no leak, nor are "
         "caches that have filled; what grows with the work is. The score, from 0 to 1, says how evenly a line's "
-        "allocations grew over the run, whether they still grew in its last three tenths, and how many they are; a "
-        "sentence gives the figures. With --from and --to: what was allocated between two moments and still live at "
-        "the second. Storages (--domain storage) are listed if they look leaked, with a score from 0 to 1 and why.",
+        "allocations grew with the work (what the program allocated since the line's first), whether they still grew "
+        "in the last of it, and how many they are; a sentence gives the figures. With --from and --to: what was "
+        "allocated between two moments and still live at the second. Storages (--domain storage) are listed if they "
+        "look leaked, with a score from 0 to 1 and why.",
     .examples = "  varve leaks trace.db\n"
                 "  varve leaks --from 10s --to 60s trace.db\n"
                 "  varve leaks --at end --pid 4711 --top 50 --csv trace.db > leaks.csv\n"
+                "  varve leaks --suppress known.txt trace.db\n"
                 "  varve leaks --domain storage trace.db\n",
     .options = options,
     .defaults = &defaults,

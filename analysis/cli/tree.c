@@ -37,8 +37,9 @@ static const struct values defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = 10}
 
 /* clang-format off */
 #define COMMON_OPTIONS \
-    {"metric", 0, OPTION_CHOICE, "WHAT", "peak: live at the peak (default); allocated: in all; leaked: live when main " \
-     "ended; temporary: freed before their thread allocated again, by number", offsetof(struct values, metric), 0, 0, \
+    {"metric", 0, OPTION_CHOICE, "WHAT", "peak: live at the peak (default); allocated: in all; leaked: live when " \
+     "main ended; temporary: freed before their thread allocated again, by number", offsetof(struct values, metric), \
+     0, 0, \
      call_tree_metric_names}, \
     {"count", 0, OPTION_FLAG, NULL, "by number of allocations, not by bytes", \
      offsetof(struct values, count), 0, 0, NULL}, \

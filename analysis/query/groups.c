@@ -282,9 +282,9 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
     remember_best(group, BEST_LIVE, figures->live_bytes, callsite_id);
     if (callsite_id >= 0) {
         group->callsites++;
-        groups->callsites[CALLSITE_BY_BYTES] += figures->bytes > 0 ? 1 : 0;
+        groups->callsites[CALLSITE_BY_BYTES] += figures->allocations > 0 ? 1 : 0;
         groups->callsites[CALLSITE_BY_COUNT] += figures->allocations > 0 ? 1 : 0;
-        groups->callsites[CALLSITE_BY_PEAK] += figures->peak_bytes > 0 ? 1 : 0;
+        groups->callsites[CALLSITE_BY_PEAK] += figures->peak_allocations > 0 ? 1 : 0;
         groups->callsites[CALLSITE_BY_TEMPORARY] += figures->temporary > 0 ? 1 : 0;
         groups->callsites[CALLSITE_BY_LIVE] += figures->live_allocations > 0 ? 1 : 0;
     }
@@ -499,10 +499,10 @@ static int64_t rank_figure(const struct group_figures *figures, enum callsite_ra
         return figures->allocations;
     case CALLSITE_BY_TEMPORARY:
         return figures->temporary;
-    case CALLSITE_BY_LIVE: /* blocks of 0 bytes are live, too */
-        return figures->live_allocations > 0 && figures->live_bytes <= 0 ? 1 : figures->live_bytes;
-    default:
-        return callsite_rank_bytes(figures, rank);
+    default: /* blocks of 0 bytes are some, too */
+        return callsite_rank_allocations(figures, rank) > 0 && callsite_rank_bytes(figures, rank) <= 0
+                   ? 1
+                   : callsite_rank_bytes(figures, rank);
     }
 }
 

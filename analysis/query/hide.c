@@ -8,15 +8,13 @@
 
 #include "analysis/base/memory.h"
 #include "analysis/query/db.h"
+#include "analysis/query/user_file.h"
 #include "trace/trace.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FILE_BYTES_MAX (1U << 20)
 
 struct lines {
     unsigned char *ranks; /* of symbol n at [n]: enum varve_frame_rank */
@@ -26,44 +24,6 @@ struct lines {
 };
 
 /* ---- the patterns ---- */
-
-static bool config_path(char *path, size_t bytes)
-{
-    const char *folder = getenv("XDG_CONFIG_HOME");
-    const char *home = getenv("HOME");
-    if (folder != NULL && folder[0] == '/') {
-        return (size_t)snprintf(path, bytes, "%s/varve/plumbing.txt", folder) < bytes;
-    }
-    return home != NULL && home[0] == '/' &&
-           (size_t)snprintf(path, bytes, "%s/.config/varve/plumbing.txt", home) < bytes;
-}
-
-/* The user's file, if there is one. Owner of the text: the caller, by free. */
-static int read_file(char *path, size_t path_bytes, char **text_out, struct varve_message *message)
-{
-    *text_out = NULL;
-    if (!config_path(path, path_bytes)) {
-        return VARVE_OK;
-    }
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        /* who may not read it is somebody else, with the environment of its owner */
-        return errno == ENOENT || errno == ENOTDIR || errno == EACCES
-                   ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    }
-    *text_out = memory_resize(NULL, FILE_BYTES_MAX + 1);
-    size_t bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
-    (*text_out)[bytes] = '\0';
-    int error = VARVE_OK;
-    if (ferror(file)) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    } else if (bytes == FILE_BYTES_MAX) {
-        error = varve_message_set(message, VARVE_ERROR_INVALID, "%s: larger than 1 MiB", path);
-    }
-    fclose(file);
-    return error;
-}
 
 static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text, struct varve_message *message)
 {
@@ -188,7 +148,7 @@ int database_hide(struct database *database, const char *const *patterns, size_t
 {
     char path[4096];
     char *text;
-    int error = read_file(path, sizeof(path), &text, message);
+    int error = user_file_of_config("plumbing.txt", path, sizeof(path), &text, message);
     *all_out = 0;
     struct varve_plumbing *plumbing = NULL;
     if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {

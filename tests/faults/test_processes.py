@@ -49,12 +49,15 @@ class Forks(recording.Case):
         all."""
         figures = "allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary"
         at_peak = "a.alloc_seq <= t.peak_seq AND coalesce(a.free_requested_seq, t.peak_seq + 1) > t.peak_seq"
-        is_left = "coalesce(a.alloc_ns <= p.main_end_ns, 1) AND coalesce(a.free_ns > p.main_end_ns, a.free_ns IS NULL)"
+        is_left = ("coalesce(a.alloc_ns <= p.main_end_ns, 1) AND coalesce(a.free_ns > p.main_end_ns, a.free_ns IS"
+                   " NULL)")
         expected = self.sql(
             f"SELECT a.process_id, a.callsite_id, d.name, count(*), count(a.free_ns), sum(a.size), sum({is_left}),"
             f" sum(iif({is_left}, a.size, 0)), sum({at_peak}), sum(iif({at_peak}, a.size, 0)), sum(a.temporary)"
-            " FROM allocation a JOIN process p ON p.id = a.process_id JOIN domain d ON d.code = a.domain JOIN total_stat"
-            " t ON t.process_id = 0 AND t.domain = a.domain GROUP BY a.process_id, a.callsite_id, d.name ORDER BY 1, 2, 3")
+            " FROM allocation a JOIN process p ON p.id = a.process_id JOIN domain d ON d.code = a.domain"
+            " JOIN total_stat t ON t.process_id = 0 AND t.domain = a.domain"
+            " GROUP BY a.process_id, a.callsite_id, d.name"
+            " ORDER BY 1, 2, 3")
         self.assertEqual(self.sql(f"SELECT process_id, callsite_id, domain, {figures} FROM callsite_total_process"
                                   " ORDER BY 1, 2, 3"),
                          expected)

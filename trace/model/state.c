@@ -66,6 +66,7 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
         .thread_id = like != NULL ? like->thread_id : event->thread_id,
     };
     totals_open(&step->totals, row);
+    work_add(&step->process->work, event->ts_ns);
     step->derive->opened++;
     return id;
 }
@@ -128,12 +129,11 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for totals");
     }
     step->domain = domain;
-    step->totals =
-        (struct totals_step){.domain = totals,
-                             .process = total,
-                             .seq = event->seq,
-                             .ts_ns = event->ts_ns,
-                             .main_end_ns = process_main_end_ns(step->process)};
+    step->totals = (struct totals_step){.domain = totals,
+                                        .process = total,
+                                        .seq = event->seq,
+                                        .ts_ns = event->ts_ns,
+                                        .main_end_ns = process_main_end_ns(step->process)};
     return VARVE_OK;
 }
 

@@ -25,6 +25,7 @@
 #include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/totals.h"
+#include "trace/model/work.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,6 +61,7 @@ struct derive_process {
     bool has_ended;
     uint64_t main_end_seq; /* the first main_end; 0: there was none */
     int64_t main_end_ns;
+    struct work work;
     struct index live;
     struct index python;   /* the same of DOMAIN_PYTHON */
     struct index storages; /* rows of those that are alive, by their number in the process */

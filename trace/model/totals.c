@@ -19,6 +19,7 @@
 
 #include "trace/base/array.h"
 #include "trace/error.h"
+#include "trace/model/curve.h"
 #include "trace/model/domain.h"
 #include "trace/model/scratch.h"
 #include "trace/base/downsample.h"
@@ -164,6 +165,10 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
         callsites[i]->live_bytes += row->size;
         callsites[i]->left_allocations += is_left;
         callsites[i]->left_bytes += left_bytes;
+    }
+    if (is_left && callsites[0]->allocations % CURVE_EVERY_MIN == 0) {
+        curve_add(&callsites[0]->curve, callsites[0]->allocations,
+                  (struct curve_point){callsites[0]->left_allocations, callsites[0]->left_bytes});
     }
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
@@ -490,12 +495,17 @@ void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into)
                                  .is_shared = used->is_shared};
     totals_callsite_add(domain, into, &sum);
     totals_callsite_add(domain, from, &sum);
+    free(domain->callsites[into].curve); /* of parts, each by its own allocations, there is no sum */
+    free(domain->callsites[from].curve);
     domain->callsites[into] = sum;
     domain->callsites[from] = (struct callsite_total){0};
 }
 
 void totals_close_domain(struct domain_totals *domain)
 {
+    for (size_t i = 0; i < domain->callsite_limit; i++) {
+        free(domain->callsites[i].curve);
+    }
     if (domain->callsites != NULL) {
         munmap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites));
     }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct curve;
 struct scratch_row;
 struct varve_message;
 
@@ -40,6 +41,7 @@ struct callsite_total {
     int64_t lifetime_ns;
     uint32_t owner; /* of all processes together: the process that used it first; CALLSITE_SHARED: all have shares */
     bool is_shared; /* others have shares; what is left is the owner's */
+    struct curve *curve; /* of `left_*`; NULL: few allocations, or of one process only. Owner: the domain */
 };
 
 #define CALLSITE_SHARED UINT32_MAX

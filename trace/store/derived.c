@@ -7,6 +7,7 @@
 #include "trace/store/derived.h"
 
 #include "trace/error.h"
+#include "trace/model/curve.h"
 #include "trace/model/derive/keyframes.h"
 #include "trace/model/derive/remat.h"
 #include "trace/model/device/calls.h"
@@ -76,6 +77,63 @@ static int write_callsite(const struct writer *writer, const struct slots *slots
                      VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.left_allocations), VALUE(sum.left_bytes),
                      VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary), VALUE(sum.lifetime_ns),
                      owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL);
+}
+
+/* How what is left of a call site grew with its own allocations. */
+static int write_growth(const struct writer *writer, enum domain domain, uint32_t callsite,
+                        const struct callsite_total *total)
+{
+    const struct curve_point end = {total->left_allocations, total->left_bytes};
+    int error = VARVE_OK;
+    for (unsigned tenth = 1; tenth <= 10 && error == VARVE_OK; tenth++) {
+        const struct curve_point live = curve_at(total->curve, tenth, total->allocations, end);
+        error = WRITE_ROW(writer, STATEMENT_GROWTH, VALUE(callsite), VALUE(domain), VALUE(tenth),
+                          VALUE(live.allocations), VALUE(live.bytes));
+    }
+    return error;
+}
+
+static int write_growths(const struct writer *writer)
+{
+    int error = VARVE_OK;
+    for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
+        const struct domain_totals *domain = &writer->derive->domains[slot];
+        for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
+            const struct callsite_total *total = &domain->callsites[i];
+            if (total->curve != NULL && total->left_allocations > 0 && total->frees > 0) {
+                error = write_growth(writer, slot_domain(slot), (uint32_t)i, total);
+            }
+        }
+    }
+    return error;
+}
+
+static int write_work(const struct writer *writer, uint32_t process_id, const struct work *work)
+{
+    int64_t begin_ns = work->first_ns;
+    int error = VARVE_OK;
+    for (uint32_t i = 0; i <= work->count && work->allocations > 0 && error == VARVE_OK; i++) {
+        const uint64_t from = i * work->every;
+        const bool is_last = i == work->count;
+        const uint64_t to = is_last ? work->allocations : from + work->every;
+        const int64_t end_ns = is_last ? work->last_ns : work->times_ns[i];
+        if (to > from && end_ns > begin_ns) {
+            error = WRITE_ROW(writer, STATEMENT_WORK, VALUE(process_id), VALUE(begin_ns), VALUE(from), VALUE(end_ns),
+                              VALUE(to));
+        }
+        begin_ns = end_ns;
+    }
+    return error;
+}
+
+static int write_works(const struct writer *writer)
+{
+    const struct derive *derive = writer->derive;
+    int error = VARVE_OK;
+    for (size_t i = 0; i < derive->process_limit && error == VARVE_OK; i++) {
+        error = derive->processes[i] != NULL ? write_work(writer, (uint32_t)i, &derive->processes[i]->work) : VARVE_OK;
+    }
+    return error;
 }
 
 /* Whose each call site is, in all slots of a domain. */
@@ -504,9 +562,9 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_main_ends, write_segments,    write_ladder_peaks, write_ooms,
-        write_marks,     write_keyframes, write_devices,   write_meanings,    write_calls,        write_streams,
-        write_events,    write_operators, write_budgets,   write_remat_events};
+        write_callsites, write_totals,    write_main_ends, write_segments,  write_ladder_peaks, write_ooms,
+        write_marks,     write_keyframes, write_devices,   write_meanings,  write_calls,        write_streams,
+        write_works,     write_growths,   write_events,    write_operators, write_budgets,      write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     VARVE_THEN(error, storages_finish(store, derive, message));
@@ -515,7 +573,8 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
         /* Empty but for what an earlier attempt left. */
         error = writer_execute(
             store,
-            "DELETE FROM callsite_stat; DELETE FROM callsite_share; DELETE FROM total_stat; DELETE FROM size_stat;"
+            "DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_stat; DELETE FROM callsite_share;"
+            "DELETE FROM total_stat; DELETE FROM size_stat;"
             "DELETE FROM sample; DELETE FROM segment; DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark;"
             "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
             "DELETE FROM device_call_stat; DELETE FROM device_memory;"

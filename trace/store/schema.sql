@@ -167,6 +167,14 @@ CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, dev
     live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, temporary INTEGER NOT NULL,
     lifetime_ns INTEGER NOT NULL, -- lifetimes of the freed ones, added up
     PRIMARY KEY(process_id, domain, device, up_to_bytes)) STRICT, WITHOUT ROWID;
+-- What of a call site was live after each tenth of its own allocations, the nearest marks in proportion; of those with
+-- 64 allocations or more some of which were freed, devices together.
+CREATE TABLE callsite_growth(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL, tenth INTEGER NOT NULL,
+    live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, PRIMARY KEY(callsite_id, domain, tenth))
+    STRICT, WITHOUT ROWID;
+-- A process's own work: the allocations that it had made by ts_ns, and how many a nanosecond it made until end_ns.
+CREATE TABLE work(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, allocations INTEGER NOT NULL,
+    end_ns INTEGER NOT NULL, rate REAL NOT NULL, PRIMARY KEY(process_id, ts_ns)) STRICT, WITHOUT ROWID;
 -- Every event while a trace is short, else thinned by time: allocated_max is the maximum since the row before.
 CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,

@@ -43,6 +43,10 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_MAIN_END] = "UPDATE process SET main_end_seq = ?2, main_end_ns = ?3 WHERE id = ?1",
     [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat VALUES",
     [STATEMENT_SIZE_STAT] = "INSERT INTO size_stat VALUES",
+    [STATEMENT_GROWTH] = ("INSERT INTO callsite_growth VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+                          " live_allocations = live_allocations + excluded.live_allocations,"
+                          " live_bytes = live_bytes + excluded.live_bytes"),
+    [STATEMENT_WORK] = "INSERT INTO work SELECT ?1, ?2, ?3, ?4, 1.0 * (?5 - ?3) / (?4 - ?2)",
     [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
     [STATEMENT_CALLSITE_SHARE] =
         ("INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -152,7 +152,7 @@ CREATE VIEW size_total_process AS
 CREATE VIEW peak AS
     SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations,
         callsite_id, function, file, line, module, is_python, user_module, user_is_python
-    FROM callsite_total WHERE peak_bytes > 0;
+    FROM callsite_total WHERE peak_allocations > 0;
 
 -- When that was: the moment of the largest sum of live bytes, the first one if it was reached more than once.
 CREATE VIEW peak_time AS
@@ -343,45 +343,82 @@ CREATE VIEW leak_moment AS
     FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns
         FROM process) p;
 
--- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth
--- i are those with made_in <= i AND freed_in > i; freed_in 11: live at the moment. Blocks that lived within one tenth
--- are not counted, nor are those freed within a hundredth of the run. first_ns, last_ns: when the first and the last of
--- them were allocated, since their process began; run_ns: the longest of their runs; largest: size and, in the low 32
--- bits, call site of the largest. Comparing with constants before the join makes this quick.
+-- Blocks by line, and by the tenths of the line's time in which they were made and freed: live at the end of tenth i
+-- are those with made_in <= i AND freed_in > i; freed_in 11: live at the moment. Time is the program's own work: what
+-- its process had allocated by then, so that waiting is no time. The line's time is that from its first block that
+-- lasted to the end. Blocks that lived within one tenth are not counted, nor are those freed within a hundredth of the
+-- process's work. first_ns, last_ns: when the first and the last of them were allocated, since their process began;
+-- largest: size and, in the low 32 bits, call site of the largest; allocations: of the line in the whole recording;
+-- run: the most work of its processes; cover: the largest part of it that was the line's time; work: that of the line's
+-- time, in all processes; shared_bytes: of objects of Python that are in the heap as well (above 512 bytes: Python's
+-- allocator asks malloc for each). Comparing with constants before the join makes this quick.
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
-            SELECT process_id, begin_ns, max(1, end_ns - begin_ns) AS span_ns, from_ns, at_ns,
-                iif(moment = 'exec', 0, max(1, end_ns - begin_ns)) AS run_ns
-            FROM leak_moment),
-        least AS MATERIALIZED (SELECT min(span_ns) / 100 AS lifetime_ns, min(at_ns) AS at_ns FROM moment),
+            SELECT *, max(1, to_work - from_work) AS run
+            FROM (SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment,
+                    coalesce((SELECT w.allocations + (min(l.begin_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
+                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.begin_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                        iif(EXISTS (SELECT 1 FROM work w WHERE w.process_id = l.process_id), 0, l.begin_ns))
+                        AS from_work,
+                    coalesce((SELECT w.allocations + (min(l.end_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
+                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.end_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                        l.end_ns) AS to_work
+                FROM leak_moment l)),
+        least AS MATERIALIZED (
+            SELECT iif(EXISTS (SELECT 1 FROM work), max(run) / 10000, 0) AS lifetime, min(at_ns) AS at_ns FROM moment),
         long AS (
             SELECT domain, callsite_id, process_id, size, alloc_ns, free_ns FROM allocation
-            WHERE free_ns IS NULL OR free_ns - alloc_ns >= (SELECT lifetime_ns FROM least)
+            WHERE free_ns IS NULL OR free_requested_seq - alloc_seq >= (SELECT lifetime FROM least)
                 OR free_ns > (SELECT at_ns FROM least)),
-        placed AS (
-            SELECT a.domain, a.callsite_id, a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run_ns,
-                min(10, max(1, (a.alloc_ns - m.begin_ns) * 10 / m.span_ns + 1)) AS made_in,
-                CASE WHEN a.free_ns IS NULL OR a.free_ns > m.at_ns THEN 11
-                    WHEN a.free_ns - a.alloc_ns < m.span_ns / 100 THEN 0
-                    ELSE min(10, (a.free_ns - m.begin_ns) * 10 / m.span_ns + 1) END AS freed_in
-            FROM long a CROSS JOIN moment m ON m.process_id = a.process_id
-            WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns),
-        crossing AS MATERIALIZED (
-            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16)
-                + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key,
-                p.size, p.since_ns, p.run_ns, (min(p.size, 1073741823) << 32) + coalesce(p.callsite_id, 0) AS largest
-            FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id
-            WHERE p.freed_in > p.made_in AND p.domain <> 7)
-    SELECT (key >> 8) & 255 AS domain, nullif(key >> 16, 0) AS user_symbol_id, (key >> 4) & 15 AS made_in,
-        key & 15 AS freed_in,
-        count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns,
-        max(run_ns) AS run_ns, max(largest) AS largest
-    FROM crossing GROUP BY key;
+        placed AS MATERIALIZED (
+            SELECT a.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, a.process_id, a.callsite_id,
+                a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run, m.to_work, m.moment,
+                coalesce((SELECT w.allocations + (min(a.alloc_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
+                    WHERE w.process_id = a.process_id AND w.ts_ns <= a.alloc_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                    a.alloc_ns) AS made,
+                CASE WHEN a.free_ns <= m.at_ns THEN
+                    coalesce((SELECT w.allocations + (min(a.free_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
+                        WHERE w.process_id = a.process_id AND w.ts_ns <= a.free_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                        a.free_ns) END AS freed
+            FROM long a CROSS JOIN moment m ON m.process_id = a.process_id LEFT JOIN callsite c ON c.id = a.callsite_id
+            WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> 7),
+        lasting AS (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= run / 100.0),
+        whole AS MATERIALIZED (
+            SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, sum(x.allocations) AS allocations
+            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY 1, 2),
+        first AS (
+            SELECT domain, symbol_id, process_id, max(run) AS run, max(to_work) AS to_work, max(moment) AS moment,
+                min(made) AS made, sum(freed IS NULL) AS kept
+            FROM lasting GROUP BY 1, 2, 3 HAVING kept > 0),
+        axis AS MATERIALIZED (
+            SELECT f.domain, f.symbol_id, f.process_id, f.run, f.made AS first, f.moment, h.allocations,
+                max(1, f.to_work - f.made) AS span
+            FROM first f LEFT JOIN whole h ON h.domain = f.domain AND h.symbol_id = f.symbol_id),
+        line AS MATERIALIZED (
+            SELECT domain, symbol_id, max(allocations) AS allocations, max(iif(moment = 'exec', 0, run)) AS run,
+                max(1.0 * span / run) AS cover, sum(span) AS work
+            FROM axis GROUP BY 1, 2),
+        crossing AS (
+            SELECT p.domain, p.symbol_id, p.size, p.since_ns, p.callsite_id,
+                CAST(min(10, max(1, (p.made - x.first) * 10 / x.span + 1)) AS INTEGER) AS made_in,
+                CAST(iif(p.freed IS NULL, 11, min(10, (p.freed - x.first) * 10 / x.span + 1)) AS INTEGER) AS freed_in
+            FROM lasting p CROSS JOIN axis x ON x.domain = p.domain AND x.symbol_id = p.symbol_id
+                AND x.process_id = p.process_id),
+        cell AS (
+            SELECT domain, symbol_id, made_in, freed_in, count(*) AS blocks, sum(size) AS bytes,
+                sum(iif(domain = 9 AND size > 512, size, 0)) AS shared_bytes,
+                min(since_ns) AS first_ns, max(since_ns) AS last_ns,
+                max((min(size, 1073741823) << 32) + coalesce(callsite_id, 0)) AS largest
+            FROM crossing WHERE freed_in > made_in GROUP BY 1, 2, 3, 4)
+    SELECT c.domain, nullif(c.symbol_id, 0) AS user_symbol_id, c.made_in, c.freed_in, c.blocks, c.bytes,
+        c.shared_bytes, c.first_ns, c.last_ns, c.largest, l.allocations, l.run, l.cover, l.work
+    FROM cell c CROSS JOIN line l ON l.domain = c.domain AND l.symbol_id = c.symbol_id;
 
 -- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and
 -- live_bytes_1 to live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and
 -- byte_growth. Both are products of
---   - how evenly it grew from the tenth on in which it began (with a fiftieth of what is live): by the number of tenths
+--   - how evenly it grew over the tenths of the line's time (see leak_tenth), from the one on in which it began (with a
+--     fiftieth of what is live): by the number of tenths
 --     that are as uneven (the inverse of the sum of the squares of their shares) both in what stayed from each tenth
 --     on, that is the least that there ever was later, and, of the number, in when the live ones were made; the smaller
 --     of the two: 0 where one tenth has all, 1 where all of them have the same;
@@ -390,16 +427,20 @@ CREATE VIEW leak_tenth AS
 --   - how steadily: what is live by the sum of all rises and falls from tenth to tenth, which is 1 where it never fell;
 --   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the
 --     end of any tenth;
---   - for how long: a fifth for each tenth since it began, 1 at most;
---   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short
---     helpers are all start.
+--   - for how long: 1 if the line's time was a quarter of the process's work or more, below in proportion; or, of a
+--     line that began late, whether others worked meanwhile: four allocations for each live one, a fiftieth of all;
+--   - whether the process worked for long: 1 from a quarter of the most work of a process on, below in proportion.
+--     Short helpers are all start.
 -- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a
--- tenth or two. pattern: 'growing', 'stopped' (it grew, and no longer does), 'late' (it began in the last two tenths),
+-- tenth or two. Of a line of which 19 in 20 were freed again all this is by the tenths of its own allocations
+-- (callsite_growth): those that stay are few, and come all along, as in the error path of work that is over long before
+-- the end. pattern: 'few' (of these), 'growing', 'stopped' (it grew, and no longer does), 'late' (it began in the last
+-- two tenths),
 -- 'early' (nearly all in the first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a
 -- quarter. is_library: no line of the user's code, but the interpreter's, the standard library's or an installed
 -- package's. allocations: of the line in the whole recording; callsite_id: of the largest block.
 CREATE VIEW leak_line AS
-    WITH line AS (
+    WITH work_line AS (
             SELECT domain, user_symbol_id, sum(blocks) AS blocks,
                 sum(iif(freed_in = 11, 1.0 * blocks * blocks, 0)) AS made_squares,
                 sum(iif(made_in <= 1 AND freed_in > 1, blocks, 0)) AS n_1,
@@ -423,8 +464,48 @@ CREATE VIEW leak_line AS
                 sum(iif(made_in <= 9 AND freed_in > 9, bytes, 0)) AS b_9,
                 sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
                 min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
-                max(iif(freed_in = 11, run_ns, 0)) AS run_ns, max(iif(freed_in = 11, largest, 0)) AS largest
+                max(run) AS run, max(cover) AS cover, max(work) AS work, max(allocations) AS allocations,
+                max(iif(freed_in = 11, largest, 0)) AS largest,
+                sum(iif(freed_in = 11, shared_bytes, 0)) AS shared_bytes
             FROM leak_tenth GROUP BY domain, user_symbol_id HAVING n_10 > 0),
+        own AS (
+            SELECT o.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id,
+                sum(iif(o.tenth = 1, o.live_allocations, 0)) AS n_1, sum(iif(o.tenth = 1, o.live_bytes, 0)) AS b_1,
+                sum(iif(o.tenth = 2, o.live_allocations, 0)) AS n_2, sum(iif(o.tenth = 2, o.live_bytes, 0)) AS b_2,
+                sum(iif(o.tenth = 3, o.live_allocations, 0)) AS n_3, sum(iif(o.tenth = 3, o.live_bytes, 0)) AS b_3,
+                sum(iif(o.tenth = 4, o.live_allocations, 0)) AS n_4, sum(iif(o.tenth = 4, o.live_bytes, 0)) AS b_4,
+                sum(iif(o.tenth = 5, o.live_allocations, 0)) AS n_5, sum(iif(o.tenth = 5, o.live_bytes, 0)) AS b_5,
+                sum(iif(o.tenth = 6, o.live_allocations, 0)) AS n_6, sum(iif(o.tenth = 6, o.live_bytes, 0)) AS b_6,
+                sum(iif(o.tenth = 7, o.live_allocations, 0)) AS n_7, sum(iif(o.tenth = 7, o.live_bytes, 0)) AS b_7,
+                sum(iif(o.tenth = 8, o.live_allocations, 0)) AS n_8, sum(iif(o.tenth = 8, o.live_bytes, 0)) AS b_8,
+                sum(iif(o.tenth = 9, o.live_allocations, 0)) AS n_9, sum(iif(o.tenth = 9, o.live_bytes, 0)) AS b_9,
+                sum(iif(o.tenth = 10, o.live_allocations, 0)) AS n_10, sum(iif(o.tenth = 10, o.live_bytes, 0)) AS b_10
+            FROM callsite_growth o JOIN callsite c ON c.id = o.callsite_id
+            WHERE NOT EXISTS (SELECT 1 FROM leak_moment WHERE from_ns >= 0 OR moment = 'time') GROUP BY 1, 2),
+        line AS (
+            SELECT w.domain, w.user_symbol_id, w.blocks, w.first_ns, w.last_ns, w.run, w.cover, w.work, w.allocations,
+                w.largest, w.shared_bytes, w.n_10, w.b_10, o.n_10 IS NOT NULL AS is_few,
+                iif(o.n_10 IS NULL, w.made_squares, 0.0) AS made_squares,
+                coalesce(w.n_10 * o.n_1 / o.n_10, w.n_1) AS n_1,
+                coalesce(CAST(1.0 * w.b_10 * o.b_1 / o.b_10 AS INTEGER), w.b_1) AS b_1,
+                coalesce(w.n_10 * o.n_2 / o.n_10, w.n_2) AS n_2,
+                coalesce(CAST(1.0 * w.b_10 * o.b_2 / o.b_10 AS INTEGER), w.b_2) AS b_2,
+                coalesce(w.n_10 * o.n_3 / o.n_10, w.n_3) AS n_3,
+                coalesce(CAST(1.0 * w.b_10 * o.b_3 / o.b_10 AS INTEGER), w.b_3) AS b_3,
+                coalesce(w.n_10 * o.n_4 / o.n_10, w.n_4) AS n_4,
+                coalesce(CAST(1.0 * w.b_10 * o.b_4 / o.b_10 AS INTEGER), w.b_4) AS b_4,
+                coalesce(w.n_10 * o.n_5 / o.n_10, w.n_5) AS n_5,
+                coalesce(CAST(1.0 * w.b_10 * o.b_5 / o.b_10 AS INTEGER), w.b_5) AS b_5,
+                coalesce(w.n_10 * o.n_6 / o.n_10, w.n_6) AS n_6,
+                coalesce(CAST(1.0 * w.b_10 * o.b_6 / o.b_10 AS INTEGER), w.b_6) AS b_6,
+                coalesce(w.n_10 * o.n_7 / o.n_10, w.n_7) AS n_7,
+                coalesce(CAST(1.0 * w.b_10 * o.b_7 / o.b_10 AS INTEGER), w.b_7) AS b_7,
+                coalesce(w.n_10 * o.n_8 / o.n_10, w.n_8) AS n_8,
+                coalesce(CAST(1.0 * w.b_10 * o.b_8 / o.b_10 AS INTEGER), w.b_8) AS b_8,
+                coalesce(w.n_10 * o.n_9 / o.n_10, w.n_9) AS n_9,
+                coalesce(CAST(1.0 * w.b_10 * o.b_9 / o.b_10 AS INTEGER), w.b_9) AS b_9
+            FROM work_line w LEFT JOIN own o ON o.domain = w.domain AND o.user_symbol_id = w.user_symbol_id
+                AND 20 * w.n_10 <= w.allocations AND 2 * o.n_10 >= w.n_10),
         low AS (
             SELECT *,
                 min(n_1, n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_1,
@@ -442,7 +523,7 @@ CREATE VIEW leak_line AS
             FROM line),
         even AS (
             SELECT *,
-                min(1.0 * n_10 * n_10 / made_squares, 1.0 * n_10 * n_10 / (
+                min(iif(is_few, 10.0, 1.0 * n_10 * n_10 / made_squares), 1.0 * n_10 * n_10 / (
                     1.0 * ln_1 * ln_1 + 1.0 * (ln_2 - ln_1) * (ln_2 - ln_1) + 1.0 * (ln_3 - ln_2) * (ln_3 - ln_2)
                     + 1.0 * (ln_4 - ln_3) * (ln_4 - ln_3) + 1.0 * (ln_5 - ln_4) * (ln_5 - ln_4)
                     + 1.0 * (ln_6 - ln_5) * (ln_6 - ln_5)
@@ -478,9 +559,10 @@ CREATE VIEW leak_line AS
                 min(1.0, (byte_tenths - 1) / max(1, span - 1)) AS byte_evenness
             FROM even),
         weighed AS (
-            SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM recent e CROSS JOIN (SELECT max(1, coalesce(max(end_ns - begin_ns), 1)) AS run_ns FROM leak_moment
-                WHERE moment <> 'exec') m),
+            SELECT *, max(is_few, min(1.0, 0.4 * cover * span),
+                    min(1.0, max(0.0, (work - coalesce(allocations, work)) / (4.0 * n_10)))
+                    * min(1.0, 5.0 * cover * span)) * min(1.0, 4.0 * run / max(1, max(run) OVER ())) AS weight
+            FROM recent),
         scored AS (
             SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
                 byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
@@ -490,8 +572,9 @@ CREATE VIEW leak_line AS
             SELECT *, byte_growth > 1.25 * growth AS by_bytes FROM scored)
     SELECT d.name AS domain, g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
         s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes,
-        t.allocations, max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
-        CASE WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
+        shared_bytes, g.allocations, max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
+        CASE WHEN is_few AND iif(by_bytes, byte_evenness, evenness) >= 0.33 THEN 'few'
+            WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
             WHEN span > 2 AND iif(by_bytes, byte_evenness, evenness) >= 0.33
                 AND iif(by_bytes, byte_recent, recent) >= 0.5
                     AND iif(by_bytes, byte_steadiness, steadiness) >= 0.7 THEN 'growing'
@@ -506,11 +589,7 @@ CREATE VIEW leak_line AS
         n_8 AS live_8,
         n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4,
         b_5 AS live_bytes_5, b_6 AS live_bytes_6, b_7 AS live_bytes_7, b_8 AS live_bytes_8, b_9 AS live_bytes_9
-    FROM grown g LEFT JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id
-        LEFT JOIN (SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id,
-            sum(x.allocations) AS allocations
-            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY 1, 2) t
-            ON t.domain = g.domain AND t.user_symbol_id IS g.user_symbol_id;
+    FROM grown g LEFT JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
 -- ---- Storages and views of the storage layer.
 

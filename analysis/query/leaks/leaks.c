@@ -13,6 +13,7 @@
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
 #include "analysis/query/kept.h"
+#include "analysis/query/leaks/suppress.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
 #include "analysis/query/stack.h"
@@ -24,19 +25,26 @@
 
 #define TEXT_COLUMN 7
 #define NAME_COLUMNS_MIN 20 /* of a line's function and file, even if the figures leave less */
+#define CALLSITE_COLUMN 10
 #define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
+/* clang-format off */
 #define SERIES(name) \
     name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
+#define OF_LINE "OVER (PARTITION BY user_symbol_id)"
 
-/* place: of the default domains, which may be of the same memory, a line is shown once, where it looks
- * more like a leak. */
+/* place: of the default domains a line is shown once, where it looks more like a leak; together: of both, an object
+ * that is in both once. */
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
-    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES(
-        "live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place "
-                      "FROM leak_line WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
-                      "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
+    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes")
+    "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place, shared_bytes, "
+    "sum(live_bytes - shared_bytes) " OF_LINE " AS together, "
+    "coalesce(sum(live_bytes) FILTER (WHERE domain = 'heap') " OF_LINE ", -1), "
+    "coalesce(sum(live_bytes) FILTER (WHERE domain = 'python') " OF_LINE ", -1), round(score, 2) = 0 FROM leak_line "
+    "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
+    "ORDER BY round(score, 2) DESC, is_library, together DESC, user_symbol_id, domain";
+/* clang-format on */
 
 static void read_line(struct leak_line *line, struct cursor *cursor)
 {
@@ -56,44 +64,67 @@ static void read_line(struct leak_line *line, struct cursor *cursor)
         line->live[i] = cursor_integer(cursor, column + i);
         line->bytes[i] = cursor_integer(cursor, column + LEAK_TENTHS - 1 + i);
     }
+    line->heap_bytes = cursor_integer(cursor, PLACE_COLUMN + 3);
+    line->python_bytes = cursor_integer(cursor, PLACE_COLUMN + 4);
+    line->together = line->heap_bytes >= 0 && line->python_bytes >= 0 ? cursor_integer(cursor, PLACE_COLUMN + 2) : -1;
     line->live[LEAK_TENTHS - 1] = cursor_integer(cursor, 0);
     line->bytes[LEAK_TENTHS - 1] = cursor_integer(cursor, 1);
+}
+
+static void take_sums(struct leak_list *list, const struct leak_query *query, struct cursor *cursor)
+{
+    bool is_object = query->domain == NULL && strcmp(cursor_name(cursor, 2), "python") == 0;
+    *(is_object ? &list->object_bytes : &list->bytes) += cursor_integer(cursor, 1);
+    *(is_object ? &list->objects : &list->allocations) += cursor_integer(cursor, 0);
+    list->shared_bytes += is_object ? cursor_integer(cursor, PLACE_COLUMN + 1) : 0;
+}
+
+/* A line that is shown once, here: it is counted, and is one of the rows while there are fewer than `top`. */
+static void take_line(struct leak_list *list, const struct leak_query *query, struct database *database,
+                      const struct suppressions *suppressions, struct cursor *cursor)
+{
+    if (suppressions_match(suppressions, database, cursor_integer(cursor, CALLSITE_COLUMN))) {
+        list->suppressed++;
+        list->suppressed_bytes += cursor_integer(cursor, PLACE_COLUMN + 2);
+    } else if (cursor_integer(cursor, PLACE_COLUMN + 5) != 0 && !query->is_all) {
+        list->unlikely++;
+    } else if (++list->count_all <= query->top) {
+        list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
+        read_line(&list->rows[list->count], cursor);
+        callsite_location_load(&list->rows[list->count].row, database);
+        list->count++;
+    }
 }
 
 int leak_list_load(struct leak_list *list, struct database *database, const struct leak_query *query,
                    struct varve_message *message)
 {
     struct selection selection;
-    bool is_whole = query->pid == 0 && query->from == NULL;
+    struct suppressions *suppressions = NULL;
+    *list = (struct leak_list){0};
     int error =
         selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
-    *list = (struct leak_list){0};
     VARVE_THEN(error,
                leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message));
+    VARVE_THEN(error, suppressions_load(&suppressions, query->suppress, message));
     if (error != VARVE_OK) {
         return error;
     }
-    is_whole = is_whole && list->moment.at != LEAK_AT_TIME;
     struct cursor cursor;
     cursor_open(&cursor, database, line_sql);
     cursor_bind_text(&cursor, 1, query->domain);
     while (cursor_next(&cursor)) {
-        bool is_object = query->domain == NULL && strcmp(cursor_name(&cursor, 2), "python") == 0;
-        *(is_object ? &list->object_bytes : &list->bytes) += cursor_integer(&cursor, 1);
-        *(is_object ? &list->objects : &list->allocations) += cursor_integer(&cursor, 0);
-        if (cursor_integer(&cursor, PLACE_COLUMN) > 1) {
-            continue;
-        }
-        list->count_all++;
-        if (list->count_all <= query->top) {
-            list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
-            read_line(&list->rows[list->count], &cursor);
-            callsite_location_load(&list->rows[list->count].row, database);
-            list->rows[list->count].allocations = is_whole ? list->rows[list->count].allocations : -1;
-            list->count++;
+        take_sums(list, query, &cursor);
+        if (cursor_integer(&cursor, PLACE_COLUMN) == 1) {
+            take_line(list, query, database, suppressions, &cursor);
         }
     }
     cursor_close(&cursor);
+    suppressions_free(suppressions);
+    bool is_whole = query->pid == 0 && query->from == NULL && list->moment.at != LEAK_AT_TIME;
+    for (size_t i = 0; i < list->count && !is_whole; i++) {
+        list->rows[i].allocations = -1;
+    }
     return VARVE_OK;
 }
 
@@ -159,20 +190,24 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     }
     text += used;
     bytes -= used;
-    if (strcmp(line->pattern, "growing") == 0) {
+    if (strcmp(line->pattern, "few") == 0) {
+        snprintf(text, bytes, ", and they came all along: about %s of them in the first half of these, %s in the rest",
+                 amount(line, 4).text,
+                 line->by_bytes ? format_bytes(series[9] - series[4]).text : format_count(series[9] - series[4]).text);
+    } else if (strcmp(line->pattern, "growing") == 0) {
         snprintf(text, bytes,
-                 ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
+                 ": %s%s after 10 %% of the work, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
                  amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
                  series[9] > series[8] ? "still growing at the end" : "none in the last");
     } else if (strcmp(line->pattern, "early") == 0) {
-        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since",
+        snprintf(text, bytes, ": %s%s after 10 %% of the work, %s at the end: hardly any growth since",
                  amount(line, 0).text, unit, amount(line, 9).text);
     } else if (strcmp(line->pattern, "stopped") == 0) {
-        snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: hardly any growth since",
+        snprintf(text, bytes, ": %s%s after %d %% of the work, %s at the end: hardly any growth since",
                  amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
     } else {
-        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text,
-                 unit, amount(line, 8).text, amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after half of the work, %s after 90 %% of it, %s at the end",
+                 amount(line, 4).text, unit, amount(line, 8).text, amount(line, 9).text);
     }
 }
 
@@ -186,7 +221,7 @@ static const char *domain_name(const struct leak_list *list, const struct leak_q
 static void print_head(FILE *out, const struct leak_list *list, const struct leak_query *query)
 {
     terminal_style(out, TERMINAL_TITLE);
-    if (list->count_all == 0) {
+    if (list->allocations + list->objects == 0) {
         fprintf(out, "Nothing of %s", domain_name(list, query));
     } else {
         fprintf(out, "%s in %s allocation%s of %s", format_bytes_exact(list->bytes).text,
@@ -196,6 +231,7 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
     if (list->objects > 0) {
         fprintf(out, ", %s in %s object%s of Python", format_bytes_exact(list->object_bytes).text,
                 format_count(list->objects).text, format_plural(list->objects, "", "s"));
+        fprintf(out, ", %s together", format_bytes(list->bytes + list->object_bytes - list->shared_bytes).text);
     }
     if (query->pid > 0) {
         fprintf(out, ", process %" PRId64, query->pid);
@@ -212,6 +248,14 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
                 (int64_t)list->count < list->count_all ? format_count((int64_t)list->count).text : "",
                 (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text,
                 format_plural(list->count_all, "", "s"));
+    }
+    if (list->unlikely > 0) {
+        fprintf(out, "  %s line%s of score 0.00 %s not listed: --all\n", format_count(list->unlikely).text,
+                format_plural(list->unlikely, "", "s"), list->unlikely == 1 ? "is" : "are");
+    }
+    if (list->suppressed > 0) {
+        fprintf(out, "  suppressed: %s line%s, %s\n", format_count(list->suppressed).text,
+                format_plural(list->suppressed, "", "s"), format_bytes(list->suppressed_bytes).text);
     }
 }
 
@@ -235,10 +279,15 @@ static void print_stack(FILE *out, struct database *database, const struct calls
 static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
                        bool with_domain, int64_t frames)
 {
-    char figures[200];
-    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text,
-             line->score, with_domain ? ", " : "", with_domain ? line->domain : "",
-             line->is_library ? ", library" : "");
+    char each[120] = "";
+    if (line->together >= 0) {
+        snprintf(each, sizeof(each), " (heap %s, python %s)", format_bytes(line->heap_bytes).text,
+                 format_bytes(line->python_bytes).text);
+    }
+    char figures[320];
+    snprintf(figures, sizeof(figures), "  %s%s, score %.2f%s%s%s",
+             format_bytes(line->together >= 0 ? line->together : line->bytes[LEAK_TENTHS - 1]).text, each, line->score,
+             with_domain ? ", " : "", with_domain ? line->domain : "", line->is_library ? ", library" : "");
     size_t used = format_width(figures) + 6;
     char *name = callsite_entry_name(&line->row, GROUP_BY_LINE,
                                      terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
@@ -304,6 +353,9 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     json_bool(object, "is_library", line->is_library);
     json_text(object, "domain", line->domain);
     json_integer(object, "bytes", line->bytes[LEAK_TENTHS - 1]);
+    json_integer_or_null(object, "heap_bytes", line->heap_bytes);
+    json_integer_or_null(object, "python_bytes", line->python_bytes);
+    json_integer_or_null(object, "together_bytes", line->together);
     json_integer(object, "allocations", line->live[LEAK_TENTHS - 1]);
     json_integer_or_null(object, "allocations_made", line->allocations);
     json_real(object, "score", line->score);
@@ -337,11 +389,15 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
     if (list->objects > 0) {
         json_integer(object, "python_bytes", list->object_bytes);
         json_integer(object, "python_allocations", list->objects);
+        json_integer(object, "together_bytes", list->bytes + list->object_bytes - list->shared_bytes);
     }
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
     report_times_json(object, database);
     json_bool(object, "only_live_kept", list->moment.only_live);
     json_integer(object, "lines_all", list->count_all);
+    json_integer(object, "lines_unlikely", list->unlikely);
+    json_integer(object, "lines_suppressed", list->suppressed);
+    json_integer(object, "bytes_suppressed", list->suppressed_bytes);
     for (size_t i = 0; i < list->count; i++) {
         json_append(lines, line_json(database, &list->rows[i], frames));
     }

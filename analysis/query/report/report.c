@@ -15,6 +15,7 @@
 #include "analysis/query/report/cupti.h"
 #include "analysis/query/report/domains.h"
 #include "analysis/query/report/gpu.h"
+#include "analysis/query/report/leaks.h"
 #include "analysis/query/report/remat.h"
 #include "analysis/query/report/section.h"
 #include "analysis/query/report/storages.h"
@@ -77,6 +78,23 @@ const struct report_section report_sections[] = {
             .kinds = "tptbbbcccc",
         },
         .is_short = true, .text = report_domains_text, .json = report_domains_json,
+    },
+    {
+        .key = "leak_list", .title = "Likely leaks",
+        .explanation = "Lines whose allocations were live at the end and had grown with the work, as varve leaks lists "
+                       "them; the score, 0 to 1, says how much that looks like a leak.",
+        .absent = "Nothing that was live at the end had grown with the work.",
+        .is_there = report_leaks_make,
+        .table = {
+            .sql = "SELECT l.score, s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS "
+                   "user_line, l.domain, l.bytes, l.allocations, l.evidence FROM temp.leak_list l LEFT JOIN callsite c "
+                   "ON c.id = l.callsite_id LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id) "
+                   "ORDER BY l.rowid LIMIT ?1",
+            .columns = COLUMNS({"score", true}, {"function", false}, {"line", false}, {"domain", false},
+                               {"live at the end", true}, {"allocations", true}, {"evidence", false}),
+            .kinds = "ttptbct",
+        },
+        .is_in_other_json = true,
     },
     {
         .key = "sizes", .title = "Allocations by size",

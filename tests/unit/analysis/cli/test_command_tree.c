@@ -92,8 +92,8 @@ TEST(test_options)
     EXPECT(0, "tree --count --top=1 t.db", "400 B   57.1 %           4  ├ main  main.c:12", "└ … 1 more");
     EXPECT(0, "tree --metric=allocated --all t.db", "heap, allocated: 5.57 KiB (5,700)", "├ main", "xmalloc  wrap.c:5",
            "└ main", "unresolved code in strange.so\n", "unresolved code in strange.so\n");
-    EXPECT(0, "tree --metric=leaked --domain=heap t.db", "live at the end: 250 B in 1 allocation\n", "begin", "main.c:14",
-           "load");
+    EXPECT(0, "tree --metric=leaked --domain=heap t.db", "live at the end: 250 B in 1 allocation\n", "begin",
+           "main.c:14", "load");
     expect("tree --inverted --min-share=90 t.db",
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "each of its 3 frames has less than --min-share of it\n");

@@ -267,6 +267,14 @@ CREATE TABLE total_stat AS SELECT s.who AS process_id, s.domain, s.of AS device,
     FROM (SELECT who, domain, of FROM course UNION SELECT who, domain, of FROM failure) s
         LEFT JOIN part p USING (who, domain, of) LEFT JOIN high h USING (who, domain, of)
         LEFT JOIN failure f USING (who, domain, of) GROUP BY 1, 2, 3;
+-- A process's own work: where its 64th allocation was made, its 128th and so on, and its last.
+CREATE TABLE work AS WITH made_in_turn AS (SELECT process_id, alloc_ns AS ns, row_number() OVER
+            (PARTITION BY process_id ORDER BY alloc_seq) AS n, count(*) OVER (PARTITION BY process_id) AS last
+        FROM allocation)
+    SELECT process_id, ns AS ts_ns, n AS allocations, next_ns AS end_ns, 1.0 * (next_n - n) / (next_ns - ns) AS rate
+    FROM (SELECT process_id, ns, n, lead(ns) OVER w AS next_ns, lead(n) OVER w AS next_n FROM (
+            SELECT process_id, ns, iif(n = 1, 0, n) AS n FROM made_in_turn WHERE n IN (1, last) OR n % 64 = 0)
+        WINDOW w AS (PARTITION BY process_id ORDER BY n)) WHERE next_ns > ns;
 -- At the peak of the domain, of each device: what was opened more often than closed until then.
 CREATE TABLE at_peak AS SELECT p.r, 1 AS is_in FROM part p
         JOIN high h ON h.who = 0 AND h.domain = p.domain AND h.of = p.of
@@ -274,11 +282,12 @@ CREATE TABLE at_peak AS SELECT p.r, 1 AS is_in FROM part p
 -- Of processes that ended when many had: what they had of call sites that others used first has no process any more.
 CREATE TABLE callsite_part AS SELECT coalesce(target, callsite_id) AS callsite_id, domain,
         iif(process_id IN (SELECT process FROM without_shares) AND process_id <> first_value(process_id) OVER
-            (PARTITION BY callsite_id, domain, of ORDER BY r), 0, process_id) AS process_id, size, is_left, free_requested_seq,
-        free_ns, alloc_ns, is_in, temporary FROM part LEFT JOIN at_peak USING (r) LEFT JOIN joined
+            (PARTITION BY callsite_id, domain, of ORDER BY r), 0, process_id) AS process_id, size, is_left,
+        free_requested_seq, free_ns, alloc_ns, is_in, temporary FROM part LEFT JOIN at_peak USING (r) LEFT JOIN joined
         ON joined.callsite = callsite_id WHERE who = 0;
 CREATE TABLE callsite_sum AS SELECT callsite_id, domain, process_id, count(*) AS allocations,
-        count(free_requested_seq) AS frees, sum(size) AS bytes, sum(is_left) AS live_allocations, sum(is_left * size) AS live_bytes, count(is_in) AS peak_allocations,
+        count(free_requested_seq) AS frees, sum(size) AS bytes, sum(is_left) AS live_allocations,
+        sum(is_left * size) AS live_bytes, count(is_in) AS peak_allocations,
         sum(iif(is_in, size, 0)) AS peak_bytes, sum(temporary) AS temporary,
         sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns
     FROM callsite_part GROUP BY 1, 2, 3;

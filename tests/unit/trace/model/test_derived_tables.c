@@ -685,7 +685,7 @@ static void scene_compare(struct scene *scene)
         }
     }
     sqlite3_finalize(tables);
-    assert_int_equal(count, 24);
+    assert_int_equal(count, 25);
     query_expect(scene->db, "SELECT * FROM wrong", "");
 }
 

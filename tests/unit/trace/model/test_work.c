@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Marks of a process's work and of a call site's curve, against every allocation by itself: they lie where they say,
+ * there are never more than there is room for, and between two of them a curve is their mean in proportion.
+ * Costs: 1 s
+ */
+#include <stdbool.h>
+#include <cmocka.h>
+
+#include "support/random.h"
+#include "trace/model/curve.h"
+#include "trace/model/work.h"
+
+#include <stdlib.h>
+
+#define ALLOCATIONS 100000U
+
+TEST(test_work)
+{
+    static int64_t times_ns[ALLOCATIONS + 1];
+    static struct work work;
+    uint64_t random = test_first_seed(1);
+    assert_int_equal(work.every, 0);
+    for (uint64_t made = 1; made <= ALLOCATIONS; made++) {
+        times_ns[made] = times_ns[made - 1] + (int64_t)random_below(&random, 50);
+        work_add(&work, times_ns[made]);
+        assert_int_equal(work.allocations, made);
+        assert_int_equal(work.first_ns, times_ns[1]);
+        assert_int_equal(work.last_ns, times_ns[made]);
+        assert_true(work.count <= WORK_MARKS && work.count == made / work.every);
+        if (made % 1000 == 0) {
+            for (uint32_t i = 0; i < work.count; i++) {
+                assert_int_equal(work.times_ns[i], times_ns[(i + 1) * work.every]);
+            }
+        }
+    }
+    assert_true(work.count >= WORK_MARKS / 2);
+}
+
+/* Each allocation is live at random, all along equally often. */
+TEST(test_curve)
+{
+    static struct curve_point live[ALLOCATIONS + 1];
+    struct curve *curve = NULL;
+    uint64_t random = test_first_seed(1);
+    for (uint64_t made = 1; made <= ALLOCATIONS; made++) {
+        const bool stays = random_below(&random, 20) == 0;
+        live[made].allocations = live[made - 1].allocations + stays;
+        live[made].bytes = live[made - 1].bytes + stays * random_below(&random, 100);
+        if (made % CURVE_EVERY_MIN == 0) {
+            curve_add(&curve, made, live[made]);
+            assert_non_null(curve);
+            assert_true(curve->count <= CURVE_MARKS && curve->count == made / curve->every);
+        }
+        for (unsigned tenth = 1; made % 7777 == 0 && tenth <= 10; tenth++) {
+            const uint64_t at = made * tenth / 10, before = at / curve->every * curve->every;
+            const uint64_t after = before + curve->every <= made ? before + curve->every : made;
+            const struct curve_point point = curve_at(curve, tenth, made, live[made]);
+            assert_in_range(point.allocations, live[before].allocations, live[after].allocations);
+            assert_in_range(point.bytes, live[before].bytes, live[after].bytes);
+        }
+        if (made % 7777 == 0) {
+            const struct curve_point last = curve_at(curve, 10, made, live[made]);
+            assert_int_equal(last.allocations, live[made].allocations);
+            assert_int_equal(last.bytes, live[made].bytes);
+        }
+    }
+    assert_true(curve->count >= CURVE_MARKS / 2);
+    free(curve);
+}
+
+TEST_FILE(NULL, NULL)
