@@ -36,14 +36,14 @@
 /* place: of the default domains a line is shown once, where it looks more like a leak; together: of both, an object
  * that is in both once. */
 static const char line_sql[] =
-    "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
+    "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 100) AS INTEGER) AS points, by_bytes, is_library, "
     "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes")
     "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place, shared_bytes, "
     "sum(live_bytes - shared_bytes) " OF_LINE " AS together, "
     "coalesce(sum(live_bytes) FILTER (WHERE domain = 'heap') " OF_LINE ", -1), "
-    "coalesce(sum(live_bytes) FILTER (WHERE domain = 'python') " OF_LINE ", -1), round(score, 2) = 0 FROM leak_line "
+    "coalesce(sum(live_bytes) FILTER (WHERE domain = 'python') " OF_LINE ", -1), score < 0.005 FROM leak_line "
     "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
-    "ORDER BY round(score, 2) DESC, is_library, together DESC, user_symbol_id, domain";
+    "ORDER BY points DESC, is_library, together DESC, user_symbol_id, domain";
 /* clang-format on */
 
 static void read_line(struct leak_line *line, struct cursor *cursor)
@@ -52,7 +52,7 @@ static void read_line(struct leak_line *line, struct cursor *cursor)
     *line = (struct leak_line){
         .domain = memory_copy_text(cursor_name(cursor, 2)),
         .pattern = memory_copy_text(cursor_name(cursor, 3)),
-        .score = (double)cursor_integer(cursor, 4) / 1000,
+        .score = (double)cursor_integer(cursor, 4) / 100,
         .by_bytes = cursor_integer(cursor, 5) != 0,
         .is_library = cursor_integer(cursor, 6) != 0,
     };
@@ -413,7 +413,7 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
         csv_field(out, line->domain);
-        fprintf(out, ",%.3f,", line->score);
+        fprintf(out, ",%.2f,", line->score);
         csv_field(out, line->pattern);
         fprintf(out, ",%" PRId64 ",%" PRId64 ",", line->bytes[LEAK_TENTHS - 1], line->live[LEAK_TENTHS - 1]);
         if (line->allocations >= 0) {

@@ -35,7 +35,7 @@ struct leak_line {
     int64_t bytes[LEAK_TENTHS];       /* the same */
     int64_t first_ns,
         last_ns;     /* allocated since the beginning of their process, the first and the last of the live ones */
-    double score;    /* 0 to 1 */
+    double score;    /* 0 to 1, in hundredths */
     bool by_bytes;   /* it is the bytes that grow, not the number */
     bool is_library; /* no line of the user's code */
 };
