@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 3 s
+# Costs: 5 s
 """Which line is the user's in stacks of PyTorch's snapshots, as its versions write them: with Python frames, with those
-of C++ too (stacks="all"), and with the frames that PyTorch puts behind one of code of torch.compile."""
+of C++ too (stacks="all"), and with the frames that PyTorch puts behind one of code of torch.compile. And in recorded
+programs that run such code: the model's, if the file is there and says it."""
 
 import pathlib
 import pickle
+import sys
 
 from pytorch_recordings import Case, recording
 
@@ -84,7 +86,56 @@ def snapshot():
     return {"segments": segments, "device_traces": [events]}
 
 
+# runs code as Inductor's cache has it, which its callers see as that file's; arguments: the file, whether to keep it
+PROGRAM = '''
+import os, sys
+path, keep = sys.argv[1:]
+with open(path) as file:
+    code = compile(file.read(), path, "exec")
+if keep == "no":
+    os.unlink(path)
+module = {}
+exec(code, module)
+def step():
+    return module["call"](1 << 20)
+kept = step()
+'''
+COMPILED = '''# AOT ID: ['0_inference']
+def call(size):
+    # File: /opt/me/model.py:12 in forward, code: return self.fc(x)
+    buf0 = bytearray(size)
+    # Topologically Sorted Source Nodes: [y]
+    buf1 = bytearray(2 * size)
+    # File: /opt/me/model.py:14 in head, code: return self.head(x)
+    buf2 = bytearray(4 * size)
+    return other(8 * size), buf0, buf1, buf2
+def other(size):
+    return bytearray(size)
+'''
+
+
 class Lines(Case):
+    def lines_of_compiled(self, keep):
+        """By MiB, the user's line of what the program made."""
+        cache = pathlib.Path(self.folder, "torchinductor_me", "ab")
+        cache.mkdir(parents=True, exist_ok=True)
+        path, program = cache / "cabcdef.py", pathlib.Path(self.folder, "program.py")
+        path.write_text(COMPILED)
+        program.write_text(PROGRAM)
+        self.record(sys.executable, program, path, keep)
+        rows = self.rows(self.path, "SELECT bytes >> 20, user_function, user_file, user_line FROM callsite_total"
+                                    " WHERE bytes >= 1 << 20 AND allocations = 1 AND domain = 'heap'")
+        return {size: (function, file.removeprefix(f"{self.folder}/"), line) for size, function, file, line in rows}
+
+    def test_recorded(self):
+        """A function without a comment is of the line that called it."""
+        forward, head = ("forward", "/opt/me/model.py", 12), ("head", "/opt/me/model.py", 14)
+        self.assertEqual(self.lines_of_compiled("yes"), {1: forward, 2: forward, 4: head, 8: head})
+
+    def test_recorded_without_file(self):
+        step = ("step", "program.py", 11)
+        self.assertEqual(self.lines_of_compiled("no"), dict.fromkeys((1, 2, 4, 8), step))
+
     def test_imported(self):
         source = pathlib.Path(self.folder, "stacks.pickle")
         source.write_bytes(pickle.dumps(snapshot(), protocol=4))
