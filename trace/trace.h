@@ -507,7 +507,7 @@ enum varve_frame_rank {
     VARVE_FRAME_RUNTIME,      /* a native function of a run-time library or an interpreter */
     VARVE_FRAME_UNNAMED,      /* native code without a symbol */
     VARVE_FRAME_NAMED,        /* a native function */
-    VARVE_FRAME_SOURCE,       /* a native function whose source line is known */
+    VARVE_FRAME_SOURCE,       /* a native function whose source line is known; Python code that runs other code */
     VARVE_FRAME_LIBRARY,      /* a line of Python's own library, or of an installed package */
     VARVE_FRAME_GENERATED,    /* Python code that is in no file: exec, -c, a cell of a notebook */
     VARVE_FRAME_USER,         /* another line of Python */
@@ -519,9 +519,9 @@ struct varve_plumbing;
 /// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_plumbing_open(struct varve_plumbing **plumbing_out);
 void varve_plumbing_close(struct varve_plumbing *plumbing);
-/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters;
-/// without such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID
-/// (it is empty), NO_MEMORY.
+/// One more pattern: `function:`, `file:`, `module:`, `library:` or `framework:` and a text in which * stands for any
+/// characters; without such a word it is of functions, with a slash in it of files and modules. Copied. Errors:
+/// VARVE_ERROR_INVALID (it is empty), NO_MEMORY.
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message);
 /// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with
 /// the line's number.

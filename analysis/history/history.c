@@ -216,6 +216,12 @@ size_t history_text_bytes(const struct history *history, uint32_t number)
     return history->tables->text_bytes[number];
 }
 
+bool history_file_is_python(const char *file)
+{
+    const size_t length = strlen(file);
+    return file[0] == '<' || (length > 3 && strcmp(file + length - 3, ".py") == 0);
+}
+
 void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys)
 {
     const struct history_rest *last = device->rest_count > 0 ? &device->rests[device->rest_count - 1] : NULL;

@@ -168,6 +168,8 @@ size_t history_text_bytes(const struct history *history, uint32_t number);      
 /// Entries from number `event` on have these keys; adds nothing if those before it have the same.
 void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys);
 void history_add_skipped(struct history_device *device, uint32_t text); /* before the next event */
+/// Is a frame of this file one of Python's? Its name is a file's, or in angle brackets what there is in place of one.
+bool history_file_is_python(const char *file);
 /// Equal stacks get one number.
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count);
 

@@ -86,12 +86,11 @@ uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
     for (uint32_t i = 0; i < frames->frame_count; i++) {
         const struct history_frame *frame = &history->frames[frames->first_frame + i];
         const char *file = history->texts[frame->file];
-        size_t length = strlen(file);
         struct varve_writer_symbol symbol = {
             .function = history->texts[frame->function],
             .file = file,
             .line = frame->line,
-            .is_python = length > 3 && strcmp(file + length - 3, ".py") == 0,
+            .is_python = history_file_is_python(file),
         };
         writer->symbols[i] = varve_writer_symbol(writer->database, &symbol);
     }

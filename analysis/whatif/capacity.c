@@ -17,12 +17,6 @@
 
 /* ---- call sites ---- */
 
-static bool is_python(const char *file)
-{
-    size_t length = strlen(file);
-    return length > 3 && strcmp(file + length - 3, ".py") == 0;
-}
-
 static enum varve_frame_rank rank_of(const struct history *history, const struct history_frame *frame,
                                      const struct varve_plumbing *plumbing)
 {
@@ -31,7 +25,7 @@ static enum varve_frame_rank rank_of(const struct history *history, const struct
         .function = history->texts[frame->function],
         .file = file,
         .line = frame->line,
-        .is_python = is_python(file),
+        .is_python = history_file_is_python(file),
     };
     return varve_plumbing_rank(plumbing, &symbol);
 }

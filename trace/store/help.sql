@@ -235,7 +235,8 @@ INSERT INTO help VALUES
     ('symbol', 'is_inlined', '1: inlined into its caller, which is the next frame'),
     ('symbol', 'user_rank',
      'how near to the user''s code: 0 plumbing (allocators, containers), 1 run-time libraries, 2 native without a '
-     || 'name, 3 native, 4 with its source line, 5 Python''s libraries, 6 Python in no file, 7 Python'),
+     || 'name, 3 native, 4 with its source line, or PyTorch''s own Python and what begins '
+     || 'threads, 5 Python''s libraries, 6 Python in no file, 7 Python'),
     ('stack_frame', '', 'frames of stacks, each once'),
     ('stack_frame', 'symbol_id', 'symbol.id'),
     ('stack_frame', 'pc', 'address in the module, from its start; NULL for Python'),

@@ -125,8 +125,8 @@ CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, request
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
     is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL,
-    -- 0 plumbing, 1 run-time library, 2 no name, 3 native, 4 with its source line, 5 library in Python, 6 Python that
-    -- is in no file, 7 Python
+    -- 0 plumbing, 1 run-time library, 2 no name, 3 native, 4 with its source line, or Python that runs other code
+    -- (PyTorch's own, threads), 5 library in Python, 6 Python that is in no file, 7 Python
     user_rank INTEGER NOT NULL DEFAULT 0) STRICT;
 -- of the nodes, each once
 CREATE TABLE stack_frame(symbol_id INTEGER NOT NULL, pc INTEGER, id INTEGER PRIMARY KEY) STRICT;

@@ -581,7 +581,7 @@ CREATE VIEW leak_line AS
             WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
             ELSE 'mixed' END AS pattern,
-        CASE WHEN s.user_rank = 5 THEN 1 WHEN s.user_rank > 3 THEN 0
+        CASE WHEN s.user_rank = 5 OR (s.user_rank = 4 AND s.is_python) THEN 1 WHEN s.user_rank > 3 THEN 0
             ELSE coalesce(s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
                 OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*', 0) END AS is_library,
         first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,

@@ -210,15 +210,14 @@ static const char *linkage_name(Dwarf_Die *die)
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
     const char *mangled = linkage_name(die), *plain = dwarf_diename(die);
-    if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0) {
+    if (!mangled && symbol && symbols_is_mangled(symbol)) {
         mangled = symbol;
     }
     if (!mangled) {
         return plain;
     }
-    const char *name = symbols_demangle(symbols, mangled);
-    /* What cannot be demangled is an alias (glibc's __GI_) or another scheme (Rust v0): the plain name reads
-     * better. */
+    const char *name = symbols_demangle(&symbols->demangler, mangled);
+    /* What cannot be demangled is an alias (glibc's __GI_): the plain name reads better. */
     return name == mangled && plain ? plain : name;
 }
 
@@ -294,7 +293,7 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
     frame.is_inlined = false;
     frame.function = function ? function_name(symbols, function, fallback) : NULL;
     if (!frame.function && fallback) {
-        frame.function = symbols_demangle(symbols, fallback);
+        frame.function = symbols_demangle(&symbols->demangler, fallback);
     }
     take(context, &frame);
     return true;

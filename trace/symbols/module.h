@@ -7,6 +7,7 @@
 #ifndef VARVE_TRACE_SYMBOLS_MODULE_H
 #define VARVE_TRACE_SYMBOLS_MODULE_H
 
+#include "trace/symbols/demangle.h"
 #include "trace/symbols/range.h"
 
 #include <stddef.h>
@@ -45,15 +46,11 @@ struct symbols {
     char *debug_path; /* where separate debug files are, as libdwfl reads it */
     struct symbols_module *modules[SYMBOLS_MODULES_MAX];
     uint64_t used;
-    char *demangled; /* buffer of __cxa_demangle */
-    size_t demangled_bytes;
+    struct symbols_demangler demangler;
 };
 
 /// Look for separate debug files below `directory` too, as below /usr/lib/debug.
 int symbols_add_debug_root(struct symbols *symbols, const char *directory);
-
-/// The name as its author wrote it; the same pointer if it is not mangled. Borrowed until the next call.
-const char *symbols_demangle(struct symbols *symbols, const char *name);
 
 /// Open the file, its symbol table and its DWARF; leaves `dwfl` NULL if it cannot be used.
 void symbols_module_open(struct symbols_module *module);

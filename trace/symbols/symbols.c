@@ -8,6 +8,7 @@
 #include "trace/symbols/symbols.h"
 
 #include "trace/error.h"
+#include "trace/symbols/demangle.h"
 #include "trace/symbols/dwarf.h"
 #include "trace/symbols/module.h"
 
@@ -18,9 +19,6 @@
 #define DEBUG_PATH ":.debug:/usr/lib/debug"   /* as libdwfl reads it */
 #define OTHERS_BYTES_MAX (UINT64_C(64) << 20) /* files of the modules beside the one in use */
 #define LINE_ROWS_MAX (UINT64_C(1) << 20)     /* about 48 MiB in libdw: then the module is opened anew */
-
-/* The C++ run-time's demangler, declared here because <cxxabi.h> is C++ only. */
-extern char *__cxa_demangle(const char *mangled, char *buffer, size_t *length, int *status);
 
 int symbols_add_debug_root(struct symbols *symbols, const char *directory)
 {
@@ -67,59 +65,8 @@ void symbols_close(struct symbols *symbols)
         drop_module(symbols, slot);
     }
     free(symbols->debug_path);
-    free(symbols->demangled);
+    symbols_demangler_free(&symbols->demangler);
     free(symbols);
-}
-
-/* Rust's older scheme is that of C++ with a hash behind the name, and signs spelled out; source: the crate
- * rustc-demangle, legacy.rs. In place: nothing grows. */
-static void read_rust(char *name)
-{
-    static const struct {
-        const char *text, *sign;
-    } signs[] = {{"$LT$", "<"},  {"$GT$", ">"},  {"$LP$", "("},  {"$RP$", ")"},  {"$RF$", "&"},
-                 {"$BP$", "*"},  {"$C$", ","},   {"$u20$", " "}, {"$u27$", "'"}, {"$u5b$", "["},
-                 {"$u5d$", "]"}, {"$u7b$", "{"}, {"$u7d$", "}"}, {"$u7e$", "~"}, {"..", "::"}};
-    const size_t length = strlen(name);
-    const size_t hash = strlen("::h0123456789abcdef");
-    char *to = name;
-    if (length <= hash || strncmp(name + length - hash, "::h", 3) != 0 ||
-        strspn(name + length - hash + 3, "0123456789abcdef") != hash - 3) {
-        return;
-    }
-    name[length - hash] = '\0';
-    for (const char *from = name; *from != '\0';) {
-        if (*from == '_' && from[1] == '$' && (from == name || from[-1] == ':')) {
-            from++; /* stands in front of a sign, where a name may not begin with one */
-        }
-        size_t i = 0;
-        while (i < sizeof(signs) / sizeof(signs[0]) && strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
-            i++;
-        }
-        if (i < sizeof(signs) / sizeof(signs[0])) {
-            from += strlen(signs[i].text);
-            memcpy(to, signs[i].sign, strlen(signs[i].sign)); /* what is read next may follow at once */
-            to += strlen(signs[i].sign);
-        } else {
-            *to++ = *from++;
-        }
-    }
-    *to = '\0';
-}
-
-const char *symbols_demangle(struct symbols *symbols, const char *name)
-{
-    if (strncmp(name, "_Z", 2) != 0) {
-        return name;
-    }
-    int status = 0;
-    char *demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
-    if (!demangled || status != 0) {
-        return name;
-    }
-    symbols->demangled = demangled;
-    read_rust(demangled);
-    return demangled;
 }
 
 /* ---- modules ---- */
@@ -226,7 +173,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
     if (module->dwfl && symbols_dwarf_resolve(symbols, module, address, name, take, context)) {
         return VARVE_OK;
     }
-    frame.function = name ? symbols_demangle(symbols, name) : NULL;
+    frame.function = name ? symbols_demangle(&symbols->demangler, name) : NULL;
     take(context, &frame);
     return VARVE_OK;
 }

@@ -75,7 +75,8 @@ static const char *const prefixes[] = {
     "cudaHostAlloc", "cudaHostRegister", "cudaMalloc", "cudaFree",      "varve_torch_",    "__cudart",
 };
 
-/* Of names with their namespaces, which may follow a return type. */
+/* Of names with their namespaces, which may follow a return type. Stacks in PyTorch's snapshots begin with what took
+ * them. */
 static const char *const qualified_prefixes[] = {
     "at::_ops::empty",
     "at::detail::_empty_",
@@ -85,7 +86,11 @@ static const char *const qualified_prefixes[] = {
     "c10::StorageImpl::StorageImpl",
     "c10::cuda::CUDACachingAllocator::",
     "cudaMalloc",
+    "torch::CapturedTraceback::",
+    "torch::cuda::(anonymous namespace)::gather",
     "torch::cuda::CUDAPluggableAllocator::",
+    "torch::cuda::gather",
+    "torch::unwind::",
 };
 
 static const char *const allocator_classes[] = {
@@ -193,6 +198,13 @@ bool callsites_name_is_interpreter_loop(const char *function)
     return has_prefix(function, "_PyEval_EvalFrameDefault");
 }
 
+/* Its nodes are named after what they are the derivative of: where the pass runs in a thread of its own, whose stack
+ * has nothing else to say, that is where the memory went. */
+bool callsites_name_is_backward(const char *function)
+{
+    return has_prefix(qualified_name(function).text, "torch::autograd::") && strstr(function, "::apply(") != NULL;
+}
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -264,8 +276,54 @@ bool callsites_path_is_storage_python(const char *file)
     return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders));
 }
 
+/* Below a folder torch/ that need not be an installed one: what only PyTorch has there. Other people's folders have
+ * that name too. */
+static const char *const torch_parts[] = {
+    "_C/",          "_compile.py",      "_dynamo/",
+    "_export/",     "_functorch/",      "_higher_order_ops/",
+    "_inductor/",   "_jit_internal.py", "_library/",
+    "_ops.py",      "_prims/",          "_prims_common/",
+    "_refs/",       "_subclasses/",     "_tensor.py",
+    "ao/",          "autograd/",        "cuda/",
+    "distributed/", "functional.py",    "fx/",
+    "jit/",         "nn/functional.py", "nn/init.py",
+    "nn/modules/",  "nn/parallel/",     "nn/utils/",
+    "optim/",       "overrides.py",     "serialization.py",
+    "storage.py",   "utils/_",          "utils/checkpoint.py",
+    "utils/data/",
+};
+
+static bool has_torch_part(const char *file)
+{
+    static const char folder[] = "torch/";
+    for (const char *at = strstr(file, folder); at != NULL; at = strstr(at + 1, folder)) {
+        const char *below = at + strlen(folder);
+        for (size_t i = 0; i < sizeof(torch_parts) / sizeof(*torch_parts) && (at == file || at[-1] == '/'); i++) {
+            if (has_prefix(below, torch_parts[i])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 bool callsites_path_is_torch_python(const char *file)
 {
     static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
-    return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders));
+    return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders)) || has_torch_part(file);
+}
+
+/* Inductor names a file c and its contents' SHA-256 in base 32, and the folder of it after the first two characters of
+ * that; by default this folder lies in torchinductor_USER, and may lie anywhere. Source: PyTorch 2.11,
+ * _inductor/codecache.py, code_hash and get_path. */
+bool callsites_path_is_compiled(const char *file)
+{
+    static const char digits[] = "abcdefghijklmnopqrstuvwxyz234567";
+    const char *name = base_name(file);
+    const size_t length = strspn(name, digits);
+    const bool has_folder = name - file >= 3 && (name - file == 3 || name[-4] == '/');
+    if (name[0] != 'c' || !has_folder || strcmp(name + length, ".py") != 0) {
+        return false;
+    }
+    return strstr(file, "/torchinductor_") != NULL || (length == 52 && strncmp(name - 3, name + 1, 2) == 0);
 }

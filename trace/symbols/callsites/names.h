@@ -9,6 +9,7 @@ bool callsites_name_is_allocation(const char *function); /* the malloc family, a
 /// The name itself, behind the return type that the demangled name of a template's instance has.
 const char *callsites_name_begin(const char *function);
 bool callsites_name_is_interpreter_loop(const char *function);
+bool callsites_name_is_backward(const char *function); /* a step of PyTorch's backward pass */
 bool callsites_path_is_interpreter(const char *module_path);
 bool callsites_path_is_recorder(const char *module_path);
 bool callsites_path_is_driver(const char *module_path);  /* libcuda and what stands in front of it */
@@ -16,5 +17,6 @@ bool callsites_path_is_storage(const char *module_path); /* libvarve.so: allocat
 bool callsites_path_is_torch(const char *module_path);   /* native code of PyTorch and the libraries below it */
 bool callsites_path_is_storage_python(const char *file); /* the Python package over libvarve.so */
 bool callsites_path_is_torch_python(const char *file);   /* Python code of PyTorch, or ours beside it */
+bool callsites_path_is_compiled(const char *file);       /* Python code that torch.compile wrote */
 
 #endif

@@ -17,6 +17,7 @@ enum kind {
     KIND_FILE,
     KIND_MODULE,
     KIND_LIBRARY,
+    KIND_FRAMEWORK,
     KIND_LIMIT,
 };
 
@@ -90,7 +91,9 @@ static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text
 static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t bytes)
 {
     static const char *const kinds[KIND_LIMIT] = {
-        [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:", [KIND_MODULE] = "module:", [KIND_LIBRARY] = "library:"};
+        [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:",           [KIND_MODULE] = "module:",
+        [KIND_LIBRARY] = "library:",   [KIND_FRAMEWORK] = "framework:",
+    };
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
         if (bytes >= length && strncmp(text, kinds[kind], length) == 0) {
@@ -178,17 +181,27 @@ static bool is_runtime(const struct varve_plumbing *plumbing, const char *module
            callsites_path_is_interpreter(module);
 }
 
+static bool is_torch(const struct varve_writer_symbol *symbol)
+{
+    return symbol->module != NULL && callsites_path_is_torch(symbol->module);
+}
+
 static enum varve_frame_rank python_rank(const struct varve_plumbing *plumbing,
                                          const struct varve_writer_symbol *symbol)
 {
-    if (matches(plumbing, KIND_FUNCTION, symbol->function) || matches(plumbing, KIND_FILE, symbol->file)) {
+    const char *file = symbol->file;
+    if (matches(plumbing, KIND_FUNCTION, symbol->function) || matches(plumbing, KIND_FILE, file) ||
+        (file != NULL && callsites_path_is_compiled(file))) {
         return VARVE_FRAME_PLUMBING;
     }
-    if (symbol->file != NULL && symbol->file[0] == '<' && !matches(plumbing, KIND_LIBRARY, symbol->file)) {
+    if (matches(plumbing, KIND_FRAMEWORK, file) || (file != NULL && callsites_path_is_torch_python(file))) {
+        return VARVE_FRAME_SOURCE;
+    }
+    const bool is_library = file == NULL || matches(plumbing, KIND_LIBRARY, file);
+    if (file != NULL && file[0] == '<' && !is_library) {
         return VARVE_FRAME_GENERATED;
     }
-    return symbol->file == NULL || matches(plumbing, KIND_LIBRARY, symbol->file) ? VARVE_FRAME_LIBRARY
-                                                                                 : VARVE_FRAME_USER;
+    return is_library ? VARVE_FRAME_LIBRARY : VARVE_FRAME_USER;
 }
 
 enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
@@ -198,13 +211,16 @@ enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
         return python_rank(plumbing, symbol);
     }
     if (symbol->function == NULL) {
-        return symbol->module == NULL || is_runtime(plumbing, symbol->module) ||
+        return symbol->module == NULL || is_runtime(plumbing, symbol->module) || is_torch(symbol) ||
                        matches(plumbing, KIND_FILE, symbol->file)
                    ? VARVE_FRAME_PLUMBING
                    : VARVE_FRAME_UNNAMED;
     }
+    if (callsites_name_is_backward(symbol->function)) {
+        return VARVE_FRAME_RUNTIME;
+    }
     if (callsites_name_is_allocation(symbol->function) || function_matches(plumbing, symbol->function) ||
-        matches(plumbing, KIND_FILE, symbol->file)) {
+        matches(plumbing, KIND_FILE, symbol->file) || is_torch(symbol)) {
         return VARVE_FRAME_PLUMBING;
     }
     if (symbol->module != NULL && is_runtime(plumbing, symbol->module)) {

@@ -13,6 +13,7 @@
 #include "trace/format/callsite_file.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"
+#include "trace/symbols/callsites/compiled.h"
 #include "trace/symbols/callsites/intern.h"
 #include "trace/symbols/callsites/names.h"
 #include "trace/symbols/callsites/reader.h"
@@ -58,6 +59,7 @@ struct symbol_key {
 struct resolver {
     struct symbols *symbols;
     struct varve_plumbing *plumbing;
+    struct compiled compiled;
     struct interned texts, keys;
     uint8_t *ranks; /* of key k at [k - 1]: enum varve_frame_rank */
     size_t rank_count, rank_capacity;
@@ -209,13 +211,38 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
     }
 }
 
+static void add_python(struct resolver *resolver, const struct symbol_key *key)
+{
+    uint32_t roles = CALLSITES_ROLE_PYTHON;
+    const char *file = text_of(resolver, key->file);
+    if (file != NULL) {
+        roles |= callsites_path_is_torch_python(file) || callsites_path_is_compiled(file) ? CALLSITES_ROLE_TORCH : 0U;
+        roles |= callsites_path_is_storage_python(file) ? CALLSITES_ROLE_ALLOCATION : 0U;
+    }
+    add_place(resolver, key, roles);
+}
+
+/* Of code that torch.compile wrote: as if the model had called it. PyTorch's own stacks show it like that. */
+static void add_model(struct resolver *resolver, const struct symbol_key *compiled)
+{
+    const char *file = text_of(resolver, compiled->file);
+    struct compiled_line line;
+    if (file != NULL && callsites_path_is_compiled(file) &&
+        compiled_find(&resolver->compiled, file, compiled->line, &line)) {
+        const struct symbol_key key = {.function = text_number(resolver, line.function),
+                                       .file = text_number(resolver, line.file),
+                                       .line = line.line,
+                                       .is_python = 1};
+        add_python(resolver, &key);
+    }
+}
+
 static void resolve_python(struct resolver *resolver, const struct callsites_frame *frame)
 {
     struct symbol_key key = {.is_python = 1};
-    uint32_t roles = CALLSITES_ROLE_PYTHON;
     if (frame->owner == 0 && frame->position == CALLSITE_FILE_CUT) {
         key.function = text_number(resolver, CUT_FUNCTION);
-        add_place(resolver, &key, roles | CALLSITES_ROLE_CUT);
+        add_place(resolver, &key, CALLSITES_ROLE_PYTHON | CALLSITES_ROLE_CUT);
         return;
     }
     if (frame->owner != 0) {
@@ -223,12 +250,8 @@ static void resolve_python(struct resolver *resolver, const struct callsites_fra
         key.file = resolver->codes[frame->owner - 1].second;
     }
     key.line = (uint32_t)frame->position & ~CALLSITE_FILE_PYTHON_ENTRY;
-    if (key.file != 0) {
-        const char *file = callsites_text(&resolver->texts, key.file, NULL);
-        roles |= callsites_path_is_torch_python(file) ? CALLSITES_ROLE_TORCH : 0U;
-        roles |= callsites_path_is_storage_python(file) ? CALLSITES_ROLE_ALLOCATION : 0U;
-    }
-    add_place(resolver, &key, roles);
+    add_python(resolver, &key);
+    add_model(resolver, &key);
 }
 
 /* ---- a batch ---- */
@@ -517,6 +540,7 @@ void resolver_close(struct resolver *resolver)
     interned_free(&resolver->texts);
     interned_free(&resolver->keys);
     varve_plumbing_close(resolver->plumbing);
+    compiled_free(&resolver->compiled);
     free(resolver->ranks);
     for (size_t i = 0; i < resolver->module_count; i++) {
         free(resolver->modules[i].path);

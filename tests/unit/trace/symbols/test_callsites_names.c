@@ -64,7 +64,9 @@ TEST(test_names_and_paths)
          "at::detail::empty_cuda(c10::ArrayRef<long>, c10::ScalarType, std::optional<c10::Device>);"
          "at::TensorBase at::detail::_empty_generic<c10::ArrayRef<long> >(c10::ArrayRef<long>, c10::Allocator*);"
          "at::native::empty_cuda(c10::ArrayRef<long>, std::optional<c10::ScalarType>);"
-         "at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>)",
+         "at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>);torch::unwind::unwind();"
+         "torch::CapturedTraceback::gather(bool, bool, bool);"
+         "torch::cuda::(anonymous namespace)::gather_with_cpp();torch::cuda::gather_with_cpp()",
          "main;mallocate;mallo;malloc_info;my_malloc;;operator new_thing();PyObject_Call;"
          "std::allocator<int>::deallocate(int*, unsigned long);std::vector<int>::push_back(int const&);zmalloc;a;"
          "xm;at::native::addmm_out_cuda_impl(at::Tensor&, at::empty_thing);at::emptyish();"
@@ -88,8 +90,21 @@ TEST(test_names_and_paths)
         {callsites_path_is_torch, "/x/torch/lib/libtorch_cuda.so;/x/torch/lib/libc10_cuda.so;/x/libcublasLt.so.12",
          "/x/libcurl.so.4;/x/libtorch/libmine.so"},
         {callsites_path_is_torch_python,
-         "/x/site-packages/torch/nn/modules/linear.py;/usr/lib/python3/dist-packages/torch/_tensor.py",
-         "/x/site-packages/torchvision/models/resnet.py;/srv/torch/train.py"},
+         "/x/site-packages/torch/nn/modules/linear.py;/usr/lib/python3/dist-packages/torch/_tensor.py;"
+         "/opt/u/src/pytorch/torch/optim/adam.py;torch/_inductor/output_code.py;/x/torch/_subclasses/fake_tensor.py",
+         "/x/site-packages/torchvision/models/resnet.py;/srv/torch/train.py;/srv/mytorch/optim/adam.py;torch/utils.py"},
+        {callsites_path_is_compiled,
+         "/tmp/torchinductor_u/ab/cab2.py;"
+         "/x/inductor_cache/tf/ctfgguofzkybjebaggwcdnky2gqegtimfieqlfs7rmjkcyhjdyui.py;"
+         "tf/ctfgguofzkybjebaggwcdnky2gqegtimfieqlfs7rmjkcyhjdyui.py",
+         "/tmp/torchinductor_u/ab/model.py;/tmp/torchinductor_u/model.py;/tmp/torchinductor_u/ab/cab2.so;"
+         "/srv/ab/cab2.py;cab2.py;/cab2.py;;/x/ab/ctfgguofzkybjebaggwcdnky2gqegtimfieqlfs7rmjkcyhjdyui.py;"
+         "/x/tf/ctfgguofzkybjebaggwcdnky2gqegtimfieqlfs7rmjkcyhjdyu.py"},
+        {callsites_name_is_backward,
+         "torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor, std::allocator<at::Tensor> >&&);"
+         "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor, std::allocator<at::Tensor> >&&)",
+         "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&);"
+         "user::apply(torch::autograd::Node&);at::native::apply()"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         expect_all(cases[i].is, cases[i].yes, true);
@@ -253,11 +268,44 @@ TEST(test_native)
         {"alloc::vec::Vec<T>::push", "/rustc/90b35a6/library/alloc/src/vec/mod.rs", "/opt/me/app",
          VARVE_FRAME_PLUMBING},
         {"app::parse", "src/main.rs", "/opt/me/app", VARVE_FRAME_SOURCE},
+        /* v0 names say the types of generics, and a method's type in front; std's own crates come with std */
+        {"<alloc::vec::Vec<u8> as alloc::vec::spec_from_elem::SpecFromElem>::from_elem", NULL, "/opt/me/app",
+         VARVE_FRAME_PLUMBING},
+        {"<[u8]>::to_vec", NULL, "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"<str>::repeat", NULL, "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"<gimli::read::abbrev::Abbreviations>::insert", NULL, "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"addr2line::line::render_file::<gimli::read::endian_slice::EndianSlice<gimli::endianity::LittleEndian>>", NULL,
+         "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"__rustc::__rdl_alloc", NULL, "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"panic_unwind::imp::panic", NULL, "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"panic", "library/panic_unwind/src/gcc.rs", "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"parse", "/rust/deps/gimli-0.32.3/src/read/abbrev.rs", "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"parse", "/usr/local/cargo/registry/src/index.crates.io-6f17d22bba15001f/serde_json-1.0/src/de.rs",
+         "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"push", "/usr/src/rustc-1.63.0/library/alloc/src/vec/mod.rs", "/opt/me/app", VARVE_FRAME_PLUMBING},
+        {"<app::inner::S as app::inner::T>::run", NULL, "/opt/me/app", VARVE_FRAME_NAMED},
+        {"app::generic::<[u8]>", "src/main.rs", "/opt/me/app", VARVE_FRAME_SOURCE},
         {"PyDataMem_UserNEW", NULL, "/usr/lib/python3/dist-packages/numpy/core/_multiarray_umath.so",
          VARVE_FRAME_PLUMBING},
         {"_PyEval_EvalFrameDefault", NULL, "/usr/bin/python3.11", VARVE_FRAME_PLUMBING},
         {"varve_storage_empty", "storage.c", "/opt/lib/libvarve.so.1", VARVE_FRAME_RUNTIME},
         {"__libc_start_main", NULL, "/opt/me/static", VARVE_FRAME_PLUMBING},
+        /* PyTorch, whose snapshots know no modules */
+        {"torch::unwind::unwind()", "??", NULL, VARVE_FRAME_PLUMBING},
+        {"??", "??", NULL, VARVE_FRAME_PLUMBING},
+        {"at::_ops::mm::call(at::Tensor const&, at::Tensor const&)", "??", NULL, VARVE_FRAME_PLUMBING},
+        {"at::Tensor c10::Dispatcher::redispatch<at::Tensor>(c10::DispatchKeySet) const", "??", NULL,
+         VARVE_FRAME_PLUMBING},
+        {"torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)", "??", NULL,
+         VARVE_FRAME_PLUMBING},
+        {"torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)", "??", NULL, VARVE_FRAME_RUNTIME},
+        {"THPEngine_run_backward(_object*, _object*, _object*)", "??", NULL, VARVE_FRAME_PLUMBING},
+        {"operator()", "/pytorch/aten/src/ATen/core/dispatch/Dispatcher.h", NULL, VARVE_FRAME_PLUMBING},
+        {"execute_native_thread_routine", "??", NULL, VARVE_FRAME_PLUMBING},
+        {"cublasLtMatmul", NULL, "/x/nvidia/cublas/lib/libcublasLt.so.12", VARVE_FRAME_PLUMBING},
+        {NULL, NULL, "/x/torch/lib/libtorch_cuda.so", VARVE_FRAME_PLUMBING},
+        {"train(at::Tensor const&)", "train.cc", "/opt/me/a.out", VARVE_FRAME_SOURCE},
+        {"user::attention(at::Tensor, at::Tensor)", NULL, NULL, VARVE_FRAME_NAMED},
     };
     struct varve_plumbing *plumbing;
     assert_int_equal(varve_plumbing_open(&plumbing), VARVE_OK);
@@ -283,11 +331,19 @@ TEST(test_python)
         {"<string>", VARVE_FRAME_GENERATED},
         {"<ipython-input-3-abc>", VARVE_FRAME_GENERATED},
         {"<frozen importlib._bootstrap>", VARVE_FRAME_PLUMBING},
-        {"<frozen runpy>", VARVE_FRAME_LIBRARY},
+        {"<frozen zipfile>", VARVE_FRAME_LIBRARY},
         {"/usr/lib/python3.11/json/decoder.py", VARVE_FRAME_LIBRARY},
         {"/usr/lib/python3/dist-packages/numpy/core/numeric.py", VARVE_FRAME_LIBRARY},
         {"/opt/me/venv/lib/python3.12/site-packages/flask/app.py", VARVE_FRAME_LIBRARY},
-        {"/opt/me/miniconda3/lib/python3.10/threading.py", VARVE_FRAME_LIBRARY},
+        {"/opt/me/miniconda3/lib/python3.10/queue.py", VARVE_FRAME_LIBRARY},
+        /* what runs others' code, by which it is passed over */
+        {"<frozen runpy>", VARVE_FRAME_SOURCE},
+        {"/opt/me/miniconda3/lib/python3.10/threading.py", VARVE_FRAME_SOURCE},
+        {"/opt/me/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", VARVE_FRAME_SOURCE},
+        {"/opt/me/src/pytorch/torch/optim/adam.py", VARVE_FRAME_SOURCE},
+        {"/opt/me/threading.py", VARVE_FRAME_USER},
+        {"/tmp/torchinductor_me/ab/cabcdef.py", VARVE_FRAME_PLUMBING},
+        {"<eval_with_key>.3", VARVE_FRAME_PLUMBING},
         {NULL, VARVE_FRAME_LIBRARY},
     };
     struct varve_plumbing *plumbing;
@@ -314,8 +370,10 @@ TEST(test_patterns_of_users)
     assert_int_equal(rank(plumbing, false, "f", "/src/x.c", "/opt/third_party/a.so"), VARVE_FRAME_RUNTIME);
     assert_int_equal(rank(plumbing, true, "f", "/src/third_party/x.py", NULL), VARVE_FRAME_PLUMBING);
     assert_int_equal(
-        varve_plumbing_add_lines(plumbing, "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\n", &message),
+        varve_plumbing_add_lines(
+            plumbing, "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\nframework:/opt/run/*", &message),
         VARVE_OK);
+    assert_int_equal(rank(plumbing, true, "f", "/opt/run/a.py", NULL), VARVE_FRAME_SOURCE);
     assert_int_equal(rank(plumbing, true, "f", "/opt/framework/a.py", NULL), VARVE_FRAME_LIBRARY);
     assert_int_equal(rank(plumbing, true, "helper", "/me/a.py", NULL), VARVE_FRAME_PLUMBING);
     assert_int_equal(varve_plumbing_add(plumbing, "", &message), VARVE_ERROR_INVALID);

@@ -11,6 +11,7 @@
 
 #include "support/random.h"
 #include "trace/error.h"
+#include "trace/symbols/demangle.h"
 #include "trace/symbols/module.h"
 #include "trace/symbols/range.h"
 #include "trace/symbols/symbols.h"
@@ -426,26 +427,106 @@ TEST(test_symbol_tables_only)
     symbols_close(symbols);
 }
 
+/* As rustc names functions, in the symbol table and in DWARF, there beside the plain name: a C compiler can do that. */
+TEST(test_rust_programs)
+{
+    write_file("rust.c", "void parse(void) __asm__(\"_RNvCs15kBYyAo9fc_7mycrate5parse\");\n"
+                         "__attribute__((noinline)) void parse(void) { __asm__ volatile(\"nop\"); }\n"
+                         "void visit(void) __asm__(\"_RNvC9backtrace5visit.llvm.A5310EB9\");\n"
+                         "__attribute__((noinline)) void visit(void) { __asm__ volatile(\"nop\"); }\n"
+                         "int main(void) { parse(); visit(); return 0; }\n");
+    assert_int_equal(shell("gcc -O2 rust.c -o rust && gcc -O2 -g rust.c -o rust.debug"), 0);
+    expect_function("rust", "rust", "_RNvCs15kBYyAo9fc_7mycrate5parse", "mycrate::parse");
+    expect_function("rust", "rust", "_RNvC9backtrace5visit.llvm.A5310EB9", "backtrace::visit");
+    expect_function("rust.debug", "rust.debug", "_RNvCs15kBYyAo9fc_7mycrate5parse", "mycrate::parse");
+    expect_function("rust.debug", "rust.debug", "_RNvC9backtrace5visit.llvm.A5310EB9", "backtrace::visit");
+}
+
+/* Names of Rust and what they stand for are those of the tests of the crate rustc-demangle and of RFC 2603. */
 TEST(test_demangle)
 {
-    struct symbols *symbols;
-    assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
-    assert_string_equal(symbols_demangle(symbols, "_Znwm"), "operator new(unsigned long)");
-    assert_string_equal(symbols_demangle(symbols, "_ZN3foo3barEv.cold"), "foo::bar() [clone .cold]");
-    assert_string_equal(symbols_demangle(symbols, "_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
-    assert_string_equal(symbols_demangle(symbols, "_ZN3app5parse28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE"),
-                        "app::parse::{{closure}}");
-    assert_string_equal(
-        symbols_demangle(symbols,
-                         "_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE"),
-        "<alloc::string::String as core::fmt::Display>::fmt");
-    assert_string_equal(symbols_demangle(symbols, "_ZN3app10fmt..parse17h0123456789abcdefE"),
-                        "app::fmt::parse"); /* nothing before the sign became shorter */
-    assert_string_equal(symbols_demangle(symbols, "_ZN3app5parse3h01Ev"), "app::parse::h01()");
-    assert_string_equal(symbols_demangle(symbols, "_Zbad"), "_Zbad");
-    assert_string_equal(symbols_demangle(symbols, "i"), "i");
-    assert_string_equal(symbols_demangle(symbols, ""), "");
-    symbols_close(symbols);
+    static const struct {
+        const char *name, *expected; /* NULL: it stays as it is */
+    } cases[] = {
+        {"_Znwm", "operator new(unsigned long)"},
+        {"_ZN3foo3barEv.cold", "foo::bar() [clone .cold]"},
+        {"_ZN3app5parse3h01Ev", "app::parse::h01()"},
+        {"_Zbad", NULL},
+        {"_Z", NULL},
+        {"i", NULL},
+        {"", NULL},
+        /* Rust's first scheme */
+        {"_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"},
+        {"_ZN3app5parse28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE", "app::parse::{{closure}}"},
+        {"_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE",
+         "<alloc::string::String as core::fmt::Display>::fmt"},
+        {"_ZN3app10fmt..parse17h0123456789abcdefE", "app::fmt::parse"},
+        {"_ZN71_$LT$Test$u20$$u2b$$u20$$u27$static$u20$as$u20$foo..Bar$LT$Test$GT$$GT$3bar17h930b740aa94f1d3aE",
+         "<Test + 'static as foo::Bar<Test>>::bar"},
+        /* the second one, v0 */
+        {"_RNvCs15kBYyAo9fc_7mycrate7example", "mycrate::example"},
+        {"_RNvC6_123foo3bar", "123foo::bar"},
+        {"_RNqCs4fqI2P2rA04_11utf8_identsu30____7hkackfecea1cbdathfdh9hlq6y", "utf8_idents::საჭმელად_გემრიელი_სადილი"},
+        {"_RNCNCNgCs6DXkGYLi8lr_2cc5spawn00B5_", "cc::spawn::{closure#0}::{closure#0}"},
+        {"_RNCINkXs25_NgCsbmNqQUJIY6D_4core5sliceINyB9_4IterhENuNgNoBb_4iter8iterator8Iterator9rpositionNCNgNpB9_"
+         "6memchr7memrchrs_0E0Bb_",
+         "<core::slice::Iter<u8> as core::iter::iterator::Iterator>::rposition::<core::slice::memchr::memrchr::"
+         "{closure#1}>::{closure#0}"},
+        {"_RINbNbCskIICzLVDPPb_5alloc5alloc8box_freeDINbNiB4_5boxed5FnBoxuEp6OutputuEL_ECs1iopQbuBiw2_3std",
+         "alloc::alloc::box_free::<dyn alloc::boxed::FnBox<(), Output = ()>>"},
+        {"_RMC0INtC8arrayvec8ArrayVechKj7b_E", "<arrayvec::ArrayVec<u8, 123>>"},
+        {"_RNvC6_123fooEtra", NULL},
+        {"_R", NULL},
+        {"_RESTART", NULL},
+        /* what link-time optimisation made global */
+        {"_RNvC9backtrace3foo.llvm.A5310EB9", "backtrace::foo"},
+        {"_ZN3foo17h05af221e174051e9E.llvm.9D1C9369@@16", "foo"},
+        {"_ZN3foo3barEv.llvm.123", "foo::bar()"},
+        {"_ZN3foo3barEv.llvm.123.cold", "foo::bar() [clone .cold]"},
+        {"parse.llvm.17059302", "parse"},
+        {"parse.llvm.17059302.cold", "parse.cold"},
+        {"parse.llvm.", NULL},
+        {"parse.llvm.main", NULL},
+    };
+    struct symbols_demangler demangler = {0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *got = symbols_demangle(&demangler, cases[i].name);
+        if (cases[i].expected == NULL) {
+            assert_ptr_equal(got, cases[i].name);
+        } else {
+            assert_string_equal(got, cases[i].expected);
+        }
+    }
+    symbols_demangler_free(&demangler);
+}
+
+/* A tuple of two of the tuple that begins at `at`, a number of base 62 less one; at least 1, below 62². */
+static void add_tuple(char *name, size_t at)
+{
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const char number[] = {digits[(at - 1) / 62], digits[(at - 1) % 62], '\0'};
+    sprintf(name + strlen(name), "TB%s_B%s_E", number, number);
+}
+
+/* Each template or tuple has the one before twice: few characters that stand for more than there is memory. */
+TEST(test_demangle_endless)
+{
+    char cxx[512] = "_Z1f1AIiiE", rust[512] = "_RINvC1a1fTlhE";
+    size_t inner = strlen("INvC1a1f");
+    for (int i = 0; i < 30; i++) {
+        const size_t begin = strlen(rust) - strlen("_R");
+        const char number = (char)(i < 10 ? '0' + i : 'A' + i - 10);
+        sprintf(cxx + strlen(cxx), "S_IS%c_S%c_E", number, number);
+        add_tuple(rust, inner);
+        inner = begin;
+    }
+    strcat(rust, "E");
+    struct symbols_demangler demangler = {0};
+    assert_ptr_equal(symbols_demangle(&demangler, cxx), cxx);
+    assert_ptr_equal(symbols_demangle(&demangler, rust), rust);
+    assert_in_range(demangler.length, 1 << 15, 1 << 16); /* it is one that can be read, but for its length */
+    assert_string_equal(symbols_demangle(&demangler, "_Z3foov"), "foo()");
+    symbols_demangler_free(&demangler);
 }
 
 /* The table of ranges against looking at every range. */
