@@ -189,7 +189,11 @@ struct rows {
     struct row *items;
     size_t count;
     int64_t count_all, added, gone, grown, shrunk; /* of all that changed, or of all with --all */
+    int64_t noise, noise_bytes;                    /* changed too, but not repeatedly: these are not among them */
 };
+
+#define REPEATS 8     /* a leak happens again and again: so many blocks more, or fewer */
+#define NOISE_PART 20 /* or else its bytes are more than this part of what is live, and all of that has changed so */
 
 static const struct {
     const char *words;
@@ -233,6 +237,35 @@ static const char *direction_of(const struct row *row, enum figure figure)
     return state != NULL ? state : change > 0 ? "grew" : change < 0 ? "shrank" : "same";
 }
 
+/* What is live of the domain at the end, and how that has changed. */
+struct live_total {
+    int64_t bytes, change;
+};
+
+static struct live_total live_total_of(const struct growth *growth, const char *domain)
+{
+    struct live_total total = {0, 0};
+    struct cursor cursor;
+    cursor_open(&cursor, growth->two,
+                "SELECT max(a_2, b_2), abs(b_2 - a_2) FROM change WHERE part = 0 AND domain = ?1");
+    cursor_bind_text(&cursor, 1, domain);
+    if (cursor_next(&cursor)) {
+        total = (struct live_total){cursor_integer(&cursor, 0), cursor_integer(&cursor, 1)};
+    }
+    cursor_close(&cursor);
+    return total;
+}
+
+/* Two equal runs differ by a few blocks: an arena that another line happened to need, a thread that was still there. */
+static bool is_noise(const struct growth *growth, const struct row *row, const struct live_total *total)
+{
+    const int64_t allocations = change_of(row, FIGURE_LIVE_ALLOCATIONS), bytes = change_of(row, FIGURE_LIVE_BYTES);
+    return growth->options.metric == GROWTH_LEAKED && has_peak(growth) && growth->options.top >= 0 &&
+           allocations < REPEATS && allocations > -REPEATS &&
+           (total->change < total->bytes / NOISE_PART ||
+            (bytes < total->bytes / NOISE_PART && bytes > -(total->bytes / NOISE_PART)));
+}
+
 static void rows_load(struct rows *rows, const struct growth *growth, enum part part, const char *domain)
 {
     static const char sql[] =
@@ -240,6 +273,7 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
         "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
         "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
     enum figure order = measures[growth->options.metric].order;
+    const struct live_total total = live_total_of(growth, domain);
     *rows = (struct rows){0};
     struct cursor cursor;
     cursor_open(&cursor, growth->two, sql);
@@ -254,6 +288,11 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
         }
         const char *direction = direction_of(&row, order);
         if (change_of(&row, order) == 0 && growth->options.top >= 0) {
+            continue;
+        }
+        if (is_noise(growth, &row, &total)) {
+            rows->noise++;
+            rows->noise_bytes += change_of(&row, order);
             continue;
         }
         rows->count_all++;
@@ -477,13 +516,18 @@ static void print_domain(void *context, const struct growth *growth, const char 
     rows_load(&rows, growth, PART_LINE, domain);
     fprintf(out, "\n%s, %s, by %s: ", domain, words_of(growth, growth->options.metric), noun[0]);
     if (rows.count_all == 0) {
-        fputs("no change\n", out);
+        fputs(rows.noise > 0 ? "no change that repeats\n" : "no change\n", out);
     } else {
         fprintf(out, "%s new, ", format_count(rows.added).text);
         fprintf(out, "%s gone, ", format_count(rows.gone).text);
         fprintf(out, "%s grew, ", format_count(rows.grown).text);
         fprintf(out, "%s shrank\n", format_count(rows.shrunk).text);
         print_lines(out, growth, &rows, noun[1]);
+    }
+    if (rows.noise > 0) {
+        fprintf(out, "  noise: %s %s with fewer than %d blocks more or less, ", format_count(rows.noise).text,
+                noun[rows.noise != 1], REPEATS);
+        fprintf(out, "%s in all (--all lists them)\n", with_sign(rows.noise_bytes, format_bytes).text);
     }
     free(rows.items);
     rows_load(&rows, growth, PART_SIZE, domain);
@@ -605,6 +649,8 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     json_integer(object, "gone", rows.gone);
     json_integer(object, "grew", rows.grown);
     json_integer(object, "shrank", rows.shrunk);
+    json_integer(object, "noise", rows.noise);
+    json_integer(object, "noise_bytes", rows.noise_bytes);
     json_add(object, "entries", lines);
     free(rows.items);
     json_append(context, object);
