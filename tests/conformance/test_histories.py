@@ -9,6 +9,7 @@ unknown. A snapshot and the database that it is imported into are one: the expor
 every command says the same of both. What the report counts is what happened, and all decisions come out of a replay
 where they follow from the snapshot."""
 
+import itertools
 import json
 import os
 import pickle
@@ -64,6 +65,37 @@ class Histories(recording.Case):
                 self.check_words(history, err)
             elif command[0] == "replay" and history.is_decided():
                 self.assertEqual(status, 0, err)
+
+    def test_several_devices(self):
+        """A frontier is of each device: its load is that of the one that needs most, and the sum is called that."""
+        history = next(history for history in map(History, itertools.count()) if len(history.devices) > 1
+                       and not history.is_limited and min(map(len, history.traces)) > 50)
+        source = self.write("history.pickle", pickle.dumps(history.snapshot, protocol=history.protocol))
+        loads = [history.truth(number)["peak_bytes"] for number in range(len(history.devices))]
+        row = json.loads(self.varve("frontier", "--json", "--policies", "pytorch", source).out)
+        self.assertEqual((row["load_bytes"], row["load_bytes_sum"], row["devices"]),
+                         (max(loads), sum(loads), len(loads)))
+        self.assertGreaterEqual(row["frontier_bytes"], row["load_bytes"])
+        row = json.loads(self.varve("compare", "--json", "--policies", "pytorch", source).out)
+        self.assertEqual((row["load_bytes"], row["devices"]), (sum(loads), len(loads)))
+
+    def test_limit_of_several_devices(self):
+        """The limit of two devices that did the same is that of one, and explains the same."""
+        history = next(history for history in map(History, itertools.count()) if len(history.devices) == 1
+                       and history.is_limited and not history.is_full and history.is_decided()
+                       and history.kept == "all" and history.number > 3 and not history.odd
+                       and "oom" in {event[0] for event in history.traces[0]})
+        one = history.snapshot
+        two = dict(one, device_traces=one["device_traces"] * 2,
+                   segments=one["segments"] + [dict(segment, device=1) for segment in one["segments"]])
+        answers = []
+        for snapshot in (one, two):
+            snapshot = json.loads(json.dumps(snapshot))  # nothing is shared
+            source = self.write("history.pickle", pickle.dumps(snapshot, protocol=4))
+            answers.append(json.loads(self.varve("oom", "--json", source).out))
+        self.assertEqual(*(answer["memory_limit"] for answer in answers))
+        self.assertEqual(*(answer["ooms"][0]["served"]["fails_again"] for answer in answers))
+        self.assertEqual(len(answers[1]["ooms"]), 2 * len(answers[0]["ooms"]))
 
     def test_histories(self):
         for seed in range(HISTORIES):
