@@ -6,10 +6,11 @@
 #include "analysis/cli/command.h"
 
 #include "analysis/analysis.h"
+#include "analysis/cli/imported.h"
 #include "analysis/cli/options.h"
 #include "analysis/history/skipped.h"
-#include "analysis/output/format.h"
 #include "analysis/base/memory.h"
+#include "analysis/output/format.h"
 #include "analysis/output/progress.h"
 #include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
@@ -74,11 +75,20 @@ int command_fail(struct command_context *context, const char *format, ...)
 
 void command_say_inferred(struct command_context *context, const char *path, const struct history *history)
 {
-    char words[160];
+    char words[HISTORY_WORDS_BYTES];
     history_inferred_words(history, words, sizeof(words));
     if (words[0] != '\0') {
         command_say(context->err, "varve %s: %s: %s\n", context->name, path, words);
     }
+}
+
+void command_say_imported(struct command_context *context, struct database *database)
+{
+    char *words = database_meta(database, "history.inferred");
+    if (words != NULL) {
+        command_say(context->err, "varve %s: %s: %s\n", context->name, database_path(database), words);
+    }
+    free(words);
 }
 
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
@@ -115,23 +125,38 @@ static int finish_output(struct command_context *context)
     return 0;
 }
 
+/* Of a snapshot: the database that it is imported into. */
+static int open_database(const struct command *command, const char *path, struct imported *imported,
+                         struct progress *progress, struct varve_message *message)
+{
+    struct history *history;
+    int error = imported_read(path, &history, progress, message);
+    if (error == VARVE_OK && history == NULL) {
+        enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
+        return database_open(path, use, &imported->database, message);
+    }
+    VARVE_THEN(error, imported_open(history, path, imported, progress, message));
+    history_free(history);
+    return error;
+}
+
 static int run_about_database(const struct command *command, struct command_context *context, const void *values,
                               const struct operands *operands)
 {
-    enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
     struct varve_message message = {""};
-    struct database *database;
-    if (database_open(operands->items[0], use, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
+    struct imported imported = {NULL, ""};
     struct progress progress;
     command_progress(context, &progress, false);
-    database_watch(database, &progress, "reading");
-    int error = command_hide(context, database, operands, &message);
-    VARVE_THEN(error, command->answer(context, database, values, &message));
-    error = error == VARVE_OK ? database_error(database, &message) : error;
+    int error = open_database(command, operands->items[0], &imported, &progress, &message);
+    if (error == VARVE_OK) {
+        database_watch(imported.database, &progress, "reading");
+        command_say_imported(context, imported.database);
+        error = command_hide(context, imported.database, operands, &message);
+        VARVE_THEN(error, command->answer(context, imported.database, values, &message));
+        error = error == VARVE_OK ? database_error(imported.database, &message) : error;
+    }
     progress_end(&progress);
-    database_close(database);
+    imported_close(&imported);
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
 

@@ -91,8 +91,10 @@ const struct command *command_find(const char *name);
 void command_progress(struct command_context *context, struct progress *progress, bool quiet);
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.
 int command_fail(struct command_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/// A line on context->err if the history lacks events that were inferred: the answer rests on them.
+/// A line on context->err if something of the history was inferred or could not be read: the answer rests on it.
 void command_say_inferred(struct command_context *context, const char *path, const struct history *history);
+/// The same of a database that was imported.
+void command_say_imported(struct command_context *context, struct database *database);
 /// Choose the user's lines of a database anew by --hide and the file of the configuration folder; says so if
 /// nothing is left.
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,

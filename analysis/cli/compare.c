@@ -196,6 +196,10 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
     fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n",
             format_count((int64_t)demand->events).text, format_count((int64_t)(demand->served + demand->failed)).text,
             format_bytes_exact((int64_t)demand->load_all).text);
+    if (trace->history->device_count > 1) {
+        fprintf(out, "  %zu devices: all figures are added up, peaks each at its own moment\n",
+                trace->history->device_count);
+    }
     print_recorded(out, whatif_recorded(trace->whatif));
     if (demand->failed > 0) {
         fprintf(out, "  %s %s that failed in the recording %s made again, and freed at once if served\n",
@@ -236,6 +240,9 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
     json_integer(object, "peak_reserved", outcome->figures.peak_reserved);
     json_integer(object, "peak_allocated", outcome->figures.peak_allocated);
     json_integer(object, "load_bytes", (int64_t)trace->demand.load_all);
+    if (trace->history->device_count > 1) {
+        json_integer(object, "devices", (int64_t)trace->history->device_count); /* of which all figures are sums */
+    }
     json_integer(object, "device_calls", outcome->figures.device_calls);
     json_integer(object, "device_ns", (int64_t)outcome->result.device_ns);
     json_integer(object, "retries", outcome->figures.retries);

@@ -62,7 +62,8 @@ struct answer {
     const struct grid_trace *trace;
     const struct whatif_settings *settings;
     const struct frontier *frontiers;
-    uint64_t load; /* of the requests that are to be served */
+    uint64_t load; /* of the requests that are to be served, on the device that needs most, as a frontier is */
+    uint64_t sum;  /* of all devices */
     bool served_only;
 };
 
@@ -129,6 +130,12 @@ static void print_text(FILE *out, const struct answer *answer)
     fprintf(out, ": %s requests; load %s (most bytes requested and live at a time: nothing does with less)\n",
             format_count((int64_t)(demand->served + (answer->served_only ? 0 : demand->failed))).text,
             format_bytes_exact((int64_t)answer->load).text);
+    if (answer->trace->history->device_count > 1) {
+        fprintf(out,
+                "  %zu devices: load and frontier are of the one that needs most, peaks and calls are added up; the "
+                "loads together are %s\n",
+                answer->trace->history->device_count, format_bytes_exact((int64_t)answer->sum).text);
+    }
     if (demand->failed > 0) {
         fprintf(out, "  %s %s failed in the recording: %s %s\n", format_count((int64_t)demand->failed).text,
                 format_plural((int64_t)demand->failed, "request", "requests"),
@@ -152,6 +159,10 @@ static struct cJSON *frontier_json(const struct answer *answer, size_t index)
     struct cJSON *object = json_object();
     grid_setting_json(object, answer->trace->path, &answer->settings->items[index]);
     json_integer(object, "load_bytes", (int64_t)answer->load);
+    if (answer->trace->history->device_count > 1) {
+        json_integer(object, "devices", (int64_t)answer->trace->history->device_count);
+        json_integer(object, "load_bytes_sum", (int64_t)answer->sum);
+    }
     json_integer(object, "recorded_ooms", (int64_t)answer->trace->demand.failed);
     if (frontier->error != VARVE_OK) {
         json_text(object, "error",
@@ -233,7 +244,8 @@ static int answer_trace(struct command_context *context, const struct values *va
         frontier_find(trace.whatif, &trace.demand, settings->items, settings->count, &search, frontiers);
         progress_end(&progress);
         answer.frontiers = frontiers;
-        answer.load = values->served_only ? trace.demand.load : trace.demand.load_all;
+        answer.load = values->served_only ? trace.demand.device_load : trace.demand.device_load_all;
+        answer.sum = values->served_only ? trace.demand.load : trace.demand.load_all;
         print_answer(context, values, &answer, is_one, json);
         free(frontiers);
         grid_close(&trace);

@@ -5,6 +5,7 @@
  * goes at the end.
  */
 #include "analysis/cli/command.h"
+#include "analysis/cli/imported.h"
 #include "analysis/cli/oom/print.h"
 #include "analysis/cli/options.h"
 #include "analysis/history/read.h"
@@ -41,8 +42,8 @@ struct source {
     const struct values *values;
     const char *path;
     struct history *history;
-    struct database *made; /* by following the history; NULL: none */
-    char folder[4096];     /* it is in; "" */
+    struct imported imported; /* what was given; of a snapshot in a folder */
+    struct imported made;     /* by following the history; without a database: none */
     struct progress progress;
 };
 
@@ -92,31 +93,21 @@ static bool is_approximate(struct database *database)
     return is;
 }
 
-/* The database of the decisions; NULL: there is none but the one that was given. */
+/* The database of the decisions, if following the history makes one. */
 static int make_database(struct source *source, const struct oom_scene *scene, struct varve_message *message)
 {
-    const char *folder = getenv("TMPDIR");
-    char path[4096 + 8];
+    char path[sizeof(source->made.folder) + 8];
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-    snprintf(path, sizeof(path), "%.4000s/varve-oom.db", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
-    int error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
-    if (error != VARVE_OK) {
-        source->folder[0] = '\0';
-        return error;
-    }
-    snprintf(path, sizeof(path), "%s/oom.db", source->folder);
-    error = oom_scene_write(source->history, limit, scene->given == NULL, path, &source->progress, message);
-    return error == VARVE_OK ? database_open(path, DATABASE_DERIVED, &source->made, message) : error;
+    int error = imported_folder(&source->made, message);
+    snprintf(path, sizeof(path), "%s/oom.db", source->made.folder);
+    VARVE_THEN(error, oom_scene_write(source->history, limit, path, &source->progress, message));
+    return error == VARVE_OK ? database_open(path, DATABASE_DERIVED, &source->made.database, message) : error;
 }
 
 static void close_source(struct source *source)
 {
-    if (source->made != NULL) {
-        database_close(source->made);
-    }
-    if (source->folder[0] != '\0') {
-        varve_publish_folder_remove(source->folder);
-    }
+    imported_close(&source->made);
+    imported_close(&source->imported);
     history_free(source->history);
 }
 
@@ -127,13 +118,13 @@ static int explain_scene(struct command_context *context, struct source *source,
     size_t explained = source->values->all ? SIZE_MAX : (size_t)source->values->top;
     open_explain(source, scene, policy);
     int error = VARVE_OK;
-    if (scene->given == NULL || (scene->explain != NULL && is_approximate(scene->given))) {
+    if (scene->explain != NULL && is_approximate(scene->given)) {
         error = make_database(source, scene, message);
     }
-    if (source->made != NULL && error == VARVE_OK) {
-        scene->exact = source->made;
+    if (source->made.database != NULL && error == VARVE_OK) {
+        scene->exact = source->made.database;
         error = command_hide(context, scene->exact, operands, message);
-    } else if (scene->given != NULL && error == VARVE_ERROR_FORMAT) {
+    } else if (error == VARVE_ERROR_FORMAT) {
         error = VARVE_OK; /* it does not come out again: sizes as they were asked for */
     }
     if (error == VARVE_OK) {
@@ -151,17 +142,9 @@ static int explain_scene(struct command_context *context, struct source *source,
     return error;
 }
 
-static bool has_failures(const struct source *source, struct database *given)
+static bool history_has_failures(const struct source *source)
 {
-    struct cursor cursor;
     bool has = false;
-    if (given != NULL) {
-        cursor_open(&cursor, given, "SELECT 1 FROM oom WHERE ?1 < 0 OR device = ?1 LIMIT 1");
-        cursor_bind_integer(&cursor, 1, source->values->device);
-        has = cursor_next(&cursor);
-        cursor_close(&cursor);
-        return has;
-    }
     for (size_t i = 0; i < source->history->device_count && !has; i++) {
         const struct history_device *device = &source->history->devices[i];
         for (size_t j = 0; j < device->event_count && !has; j++) {
@@ -172,14 +155,43 @@ static bool has_failures(const struct source *source, struct database *given)
     return has;
 }
 
+static bool has_failures(const struct source *source, struct database *given)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, given, "SELECT 1 FROM oom WHERE ?1 < 0 OR device = ?1 LIMIT 1");
+    cursor_bind_integer(&cursor, 1, source->values->device);
+    bool has = cursor_next(&cursor);
+    cursor_close(&cursor);
+    return has;
+}
+
+/* Of a snapshot without failures nothing need be imported: scene->given stays NULL. */
+static int open_source(struct source *source, struct oom_scene *scene, struct varve_message *message)
+{
+    if (history_is_database(source->path)) {
+        int error = database_open(source->path, DATABASE_DERIVED, &source->imported.database, message);
+        scene->given = scene->exact = source->imported.database;
+        return error;
+    }
+    int error = history_read_pytorch(source->path, &source->history, &source->progress, message);
+    if (error == VARVE_OK && history_has_failures(source)) {
+        error = imported_open(source->history, source->path, &source->imported, &source->progress, message);
+        scene->given = scene->exact = source->imported.database;
+    }
+    return error;
+}
+
 static int answer_source(struct command_context *context, struct source *source, struct oom_scene *scene,
                          const struct operands *operands, struct varve_message *message)
 {
     int error = VARVE_OK;
     if (scene->given != NULL) {
+        command_say_imported(context, scene->given);
         error = command_hide(context, scene->given, operands, message);
+    } else {
+        command_say_inferred(context, source->path, source->history);
     }
-    if (error == VARVE_OK && !has_failures(source, scene->given)) {
+    if (error == VARVE_OK && (scene->given == NULL || !has_failures(source, scene->given))) {
         if (source->values->json) {
             oom_print_json(context->out, scene, source->path, 0);
         } else {
@@ -201,25 +213,13 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_message message = {""};
     *source = (struct source){.values = values_untyped, .path = operands->items[0]};
     command_progress(context, &source->progress, false);
-    int error;
-    if (history_is_database(source->path)) {
-        error = database_open(source->path, DATABASE_DERIVED, &scene.given, &message);
-        scene.exact = scene.given;
-    } else {
-        error = history_read_pytorch(source->path, &source->history, &source->progress, &message);
-        if (error == VARVE_OK) {
-            command_say_inferred(context, source->path, source->history);
-        }
-    }
+    int error = open_source(source, &scene, &message);
     VARVE_THEN(error, answer_source(context, source, &scene, operands, &message));
     progress_end(&source->progress);
     int status = error == VARVE_OK
                      ? 0
                      : command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     close_source(source);
-    if (scene.given != NULL) {
-        database_close(scene.given);
-    }
     free(source);
     return status;
 }

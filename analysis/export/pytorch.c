@@ -79,14 +79,36 @@ static void write_frames(struct exporter *exporter, uint32_t number)
     pickle_list_end(writer, &batch);
 }
 
+/* Of a history that is from no snapshot all keys, as PyTorch's viewers look for them. */
+static bool has(const struct exporter *exporter, uint16_t keys, unsigned key)
+{
+    return !exporter->history->rests.is_known || (keys & key) != 0;
+}
+
+/* What the snapshot had that means nothing here. */
+static void write_rest(struct exporter *exporter, uint32_t text)
+{
+    pickle_write_opcodes(&exporter->writer, exporter->history->texts[text],
+                         history_text_bytes(exporter->history, text));
+}
+
 static void write_block(struct exporter *exporter, const struct history_block *block)
 {
     pickle_dict_begin(&exporter->writer);
-    write_number(exporter, "address", block->addr);
+    if (has(exporter, block->keys, HISTORY_HAS_ADDRESS)) {
+        write_number(exporter, "address", block->addr);
+    }
     write_number(exporter, "size", block->size);
-    write_number(exporter, "requested_size", block->requested);
-    write_word(exporter, "state", state_names[block->state]);
-    write_frames(exporter, block->stack);
+    if (has(exporter, block->keys, HISTORY_HAS_REQUESTED)) {
+        write_number(exporter, "requested_size", block->requested);
+    }
+    if (has(exporter, block->keys, HISTORY_HAS_TYPE)) {
+        write_word(exporter, "state", state_names[block->state]);
+    }
+    if (has(exporter, block->keys, HISTORY_HAS_FRAMES)) {
+        write_frames(exporter, block->stack);
+    }
+    write_rest(exporter, block->rest);
     pickle_dict_end(&exporter->writer);
 }
 
@@ -108,23 +130,50 @@ static void write_pool(struct exporter *exporter, const struct history_segment *
     }
 }
 
+static void write_optional(struct exporter *exporter, const struct history_segment *segment)
+{
+    const struct {
+        unsigned has;
+        const char *key;
+        uint64_t value;
+    } numbers[] = {
+        {HISTORY_HAS_ALLOCATED, "allocated_size", segment->allocated},
+        {HISTORY_HAS_ACTIVE, "active_size", segment->active},
+        {HISTORY_HAS_REQUESTED, "requested_size", segment->requested},
+        {HISTORY_HAS_STREAM, "stream", exporter->history->streams[segment->stream]},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (has(exporter, segment->keys, numbers[i].has)) {
+            write_number(exporter, numbers[i].key, numbers[i].value);
+        }
+    }
+    if (has(exporter, segment->keys, HISTORY_HAS_TYPE)) {
+        write_word(exporter, "segment_type", segment->is_small ? "small" : "large");
+    }
+    if (has(exporter, segment->keys, HISTORY_HAS_POOL)) {
+        pickle_write_key(&exporter->writer, "segment_pool_id");
+        write_pool(exporter, segment);
+    }
+    if (has(exporter, segment->keys, HISTORY_HAS_EXPANDABLE)) {
+        write_flag(exporter, "is_expandable", segment->is_expandable);
+    }
+    if (has(exporter, segment->keys, HISTORY_HAS_FRAMES)) {
+        write_frames(exporter, segment->stack);
+    }
+    write_rest(exporter, segment->rest);
+}
+
 static void write_segment(struct exporter *exporter, size_t index, const struct history_segment *segment)
 {
     const struct history_device *device = &exporter->history->devices[index];
     struct pickle_writer *writer = &exporter->writer;
     pickle_dict_begin(writer);
-    write_number(exporter, "device", index);
+    if (has(exporter, segment->keys, HISTORY_HAS_DEVICE)) {
+        write_number(exporter, "device", index);
+    }
     write_number(exporter, "address", segment->addr);
     write_number(exporter, "total_size", segment->size);
-    write_number(exporter, "allocated_size", segment->allocated);
-    write_number(exporter, "active_size", segment->active);
-    write_number(exporter, "requested_size", segment->requested);
-    write_number(exporter, "stream", exporter->history->streams[segment->stream]);
-    write_word(exporter, "segment_type", segment->is_small ? "small" : "large");
-    pickle_write_key(writer, "segment_pool_id");
-    write_pool(exporter, segment);
-    write_flag(exporter, "is_expandable", segment->is_expandable);
-    write_frames(exporter, segment->stack);
+    write_optional(exporter, segment);
     pickle_write_key(writer, "blocks");
     struct pickle_batch batch;
     pickle_list_begin(writer, &batch);
@@ -150,15 +199,8 @@ static void write_segments(struct exporter *exporter)
     pickle_list_end(&exporter->writer, &batch);
 }
 
-/* What the snapshot had that means nothing here. */
-static void write_rest(struct exporter *exporter, uint32_t text)
-{
-    pickle_write_opcodes(&exporter->writer, exporter->history->texts[text],
-                         history_text_bytes(exporter->history, text));
-}
-
 /* Of a history that is from no snapshot: what PyTorch's viewers look for. */
-static const struct history_rest no_rest = {.keys = HISTORY_HAS_TIME | HISTORY_HAS_FRAMES};
+static const struct history_rest no_rest = {.keys = HISTORY_HAS_ALL};
 
 static void write_event(struct exporter *exporter, const struct history_event *event, const struct history_rest *rest)
 {
@@ -167,7 +209,9 @@ static void write_event(struct exporter *exporter, const struct history_event *e
     write_word(exporter, "action", history_action_name(event->action));
     write_number(exporter, event->action == HISTORY_OOM ? "device_free" : "addr", event->addr);
     write_number(exporter, "size", event->size);
-    write_number(exporter, "stream", exporter->history->streams[event->stream]);
+    if (rest->keys & HISTORY_HAS_STREAM) {
+        write_number(exporter, "stream", exporter->history->streams[event->stream]);
+    }
     if (rest->keys & HISTORY_HAS_TIME) {
         pickle_write_key(writer, "time_us");
         pickle_write_signed(writer, event->time_us);
@@ -218,9 +262,11 @@ static void write_traces(struct exporter *exporter)
 {
     struct pickle_batch traces;
     pickle_list_begin(&exporter->writer, &traces);
-    for (size_t index = 0; index < exporter->history->device_count; index++) {
+    const struct history *history = exporter->history;
+    size_t count = history->rests.is_known ? history->rests.traces : history->device_count;
+    for (size_t index = 0; index < count; index++) {
         pickle_list_item(&exporter->writer, &traces);
-        write_trace(exporter, &exporter->history->devices[index]);
+        write_trace(exporter, &history->devices[index]);
     }
     pickle_list_end(&exporter->writer, &traces);
 }
@@ -267,30 +313,44 @@ static uint32_t *new_memos(size_t count)
     return memos;
 }
 
+static void write_root(struct exporter *exporter)
+{
+    const struct history *history = exporter->history;
+    pickle_dict_begin(&exporter->writer);
+    if (!history->rests.lacks_segments) {
+        pickle_write_key(&exporter->writer, "segments");
+        write_segments(exporter);
+    }
+    if (!history->rests.lacks_traces) {
+        pickle_write_key(&exporter->writer, "device_traces");
+        write_traces(exporter);
+    }
+    if (history->settings.is_known || !history->rests.is_known) {
+        pickle_write_key(&exporter->writer, "allocator_settings");
+        write_settings(exporter);
+    }
+    struct pickle_batch none;
+    if (history->rests.is_known) {
+        write_rest(exporter, history->rests.root);
+    } else {
+        pickle_write_key(&exporter->writer, "external_annotations");
+        pickle_list_begin(&exporter->writer, &none);
+        pickle_list_end(&exporter->writer, &none);
+    }
+    pickle_dict_end(&exporter->writer);
+}
+
 void export_pytorch(const struct history *history, FILE *out)
 {
     struct exporter exporter = {.history = history,
                                 .text_memos = new_memos(history->text_count),
                                 .stack_memos = new_memos(history->stack_count)};
     pickle_write_begin(&exporter.writer, out);
-    pickle_dict_begin(&exporter.writer);
-    pickle_write_key(&exporter.writer, "segments");
-    write_segments(&exporter);
-    pickle_write_key(&exporter.writer, "device_traces");
-    write_traces(&exporter);
-    if (history->settings.is_known || !history->rests.is_known) {
-        pickle_write_key(&exporter.writer, "allocator_settings");
-        write_settings(&exporter);
-    }
-    struct pickle_batch none;
-    if (history->rests.is_known) {
-        write_rest(&exporter, history->rests.root);
+    if (history->rests.is_list) {
+        write_segments(&exporter);
     } else {
-        pickle_write_key(&exporter.writer, "external_annotations");
-        pickle_list_begin(&exporter.writer, &none);
-        pickle_list_end(&exporter.writer, &none);
+        write_root(&exporter);
     }
-    pickle_dict_end(&exporter.writer);
     pickle_write_end(&exporter.writer);
     free(exporter.text_memos);
     free(exporter.stack_memos);

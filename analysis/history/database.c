@@ -14,7 +14,6 @@
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/kept.h"
-#include "analysis/query/kept.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,10 +22,11 @@
 
 #define PROGRESS_EVENTS 65536
 #define DEVICES 256
+#define NUMBERS 65536 /* of streams, of pools */
 #define DIVISIONS 16
 #define KEY_BYTES 48
-#define SEGMENT_FIELDS 12
-#define BLOCK_FIELDS 5
+#define SEGMENT_FIELDS 13
+#define BLOCK_FIELDS 6
 
 /* The process whose allocators a database holds: a history is of one. */
 #define HISTORY_PROCESS "(SELECT max(process_id) FROM total_stat WHERE domain = 4 AND process_id > 0)"
@@ -108,14 +108,14 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
         const struct history_segment *segment = &device->segments[i];
         fprintf(out,
                 "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64 " %" PRIx64
-                " %" PRIx32 " %x\n",
+                " %" PRIx32 " %x %x\n",
                 segment->addr, segment->size, history->streams[segment->stream], segment->pool_id[0],
                 segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated, segment->active,
-                segment->requested, callsite_of(callsites, segment->stack), segment->pool_is_list);
+                segment->requested, callsite_of(callsites, segment->stack), segment->pool_is_list, segment->keys);
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-            fprintf(out, "b %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %" PRIx32 "\n", block->addr, block->size,
-                    block->requested, block->state, callsite_of(callsites, block->stack));
+            fprintf(out, "b %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %" PRIx32 " %x\n", block->addr, block->size,
+                    block->requested, block->state, callsite_of(callsites, block->stack), block->keys);
         }
     }
     if (fclose(out) != 0) {
@@ -173,6 +173,7 @@ static bool read_segment(struct final_reader *reader, char *line)
         .first_block = reader->device->block_count,
         .stack = history_stacks_of(reader->stacks, n[10]),
         .pool_is_list = n[11] != 0,
+        .keys = (uint16_t)n[12],
     };
     return history_stream(reader->history, n[2], &segment->stream) == VARVE_OK;
 }
@@ -192,6 +193,7 @@ static bool read_block(struct final_reader *reader, char *line)
         .requested = n[2],
         .state = (uint8_t)n[3],
         .stack = history_stacks_of(reader->stacks, n[4]),
+        .keys = (uint16_t)n[5],
     };
     reader->end = n[0] + n[1];
     segment->block_count++;
@@ -296,10 +298,43 @@ struct reader {
     bool is_stored[DEVICES];
     uint16_t *streams[DEVICES]; /* number in the history + 1 of each number in the database; 0 unknown */
     struct history_stacks *stacks;
+    uint8_t *pools[DEVICES]; /* of what events name: number in history.pool_ids + 1 of each in the database; or NULL */
     int64_t begin_us;
     bool has_no_times;
     int64_t skip_until; /* events of the start state */
 };
+
+static void *add_numbers(size_t bytes)
+{
+    return memset(memory_resize(NULL, NUMBERS * bytes), 0, NUMBERS * bytes);
+}
+
+/* Only a snapshot's events name their pools; else they are worked out again, as those of the snapshot itself. */
+static void read_pools(struct reader *reader)
+{
+    struct history *history = reader->history;
+    char *text = database_meta(reader->database, "history.pools");
+    bool are_named = text != NULL && strcmp(text, "named") == 0;
+    free(text);
+    if (!are_named) {
+        return;
+    }
+    struct cursor cursor;
+    cursor_open(&cursor, reader->database,
+                "SELECT device, number, capture_id, user_id FROM pool WHERE process_id = " HISTORY_PROCESS);
+    while (cursor_next(&cursor)) {
+        uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
+        uint64_t number = (uint64_t)cursor_integer(&cursor, 1);
+        uint64_t id[2] = {(uint64_t)cursor_integer(&cursor, 2), (uint64_t)cursor_integer(&cursor, 3)};
+        if (device < DEVICES && number < NUMBERS && reader->pools[device] == NULL) {
+            reader->pools[device] = add_numbers(sizeof(uint8_t));
+        }
+        if (device < DEVICES && number < NUMBERS) {
+            reader->pools[device][number] = history_pool(history, id);
+        }
+    }
+    cursor_close(&cursor);
+}
 
 static int read_streams(struct reader *reader)
 {
@@ -314,8 +349,7 @@ static int read_streams(struct reader *reader)
         if (device < DEVICES && number <= UINT16_MAX) {
             result = history_stream(reader->history, (uint64_t)cursor_integer(&cursor, 2), &stream);
             if (result == VARVE_OK && reader->streams[device] == NULL) {
-                reader->streams[device] = memory_resize(NULL, 65536 * sizeof(uint16_t));
-                memset(reader->streams[device], 0, 65536 * sizeof(uint16_t));
+                reader->streams[device] = add_numbers(sizeof(uint16_t));
             }
             if (result == VARVE_OK) {
                 reader->streams[device][number] = (uint16_t)(stream + 1U);
@@ -368,6 +402,7 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->stream = stream;
+    event->pool = reader->pools[record->device] != NULL ? reader->pools[record->device][record->pool] : 0;
     event->stack = history_stacks_of(reader->stacks, record->callsite);
     event->time_us = reader->has_no_times ? 0 : reader->begin_us + ts_ns / 1000;
     return VARVE_OK;
@@ -429,7 +464,7 @@ static int check_processes(struct reader *reader, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
-    if (count == 0) {
+    if (count == 0 && meta_integer(reader->database, "history.begin_us", -1) < 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator",
                                  database_path(reader->database));
     }
@@ -469,6 +504,7 @@ static int read_all(struct reader *reader, struct varve_message *message)
                          0);
     reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
+    read_pools(reader);
     VARVE_THEN(result, read_events(reader, message));
     for (unsigned i = 0; i < history->device_count && result == VARVE_OK; i++) {
         if (reader->layouts[i] != NULL) {
@@ -502,6 +538,7 @@ int history_read_database(const char *path, struct history **history_out, struct
     for (unsigned i = 0; i < DEVICES; i++) {
         varve_layout_free(reader->layouts[i]);
         free(reader->streams[i]);
+        free(reader->pools[i]);
     }
     history_stacks_free(reader->stacks);
     free(reader);

@@ -153,6 +153,21 @@ int history_stream(struct history *history, uint64_t handle, uint16_t *number_ou
     return VARVE_OK;
 }
 
+uint8_t history_pool(struct history *history, const uint64_t id[2])
+{
+    size_t number = 0;
+    while (number < history->pool_count && memcmp(history->pool_ids[number], id, sizeof(history->pool_ids[0])) != 0) {
+        number++;
+    }
+    if (number == HISTORY_POOLS_MAX) {
+        return 0;
+    }
+    if (number == history->pool_count) {
+        memcpy(history->pool_ids[history->pool_count++], id, sizeof(history->pool_ids[0]));
+    }
+    return (uint8_t)(number + 1);
+}
+
 struct history_device *history_device(struct history *history, size_t index)
 {
     if (index >= DEVICES_MAX) {
@@ -222,7 +237,7 @@ bool history_file_is_python(const char *file)
     return file[0] == '<' || (length > 3 && strcmp(file + length - 3, ".py") == 0);
 }
 
-void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys)
+void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint16_t keys)
 {
     const struct history_rest *last = device->rest_count > 0 ? &device->rests[device->rest_count - 1] : NULL;
     if (last != NULL && last->text == text && last->keys == keys) {

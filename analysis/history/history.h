@@ -53,9 +53,25 @@ enum history_state {
     HISTORY_ACTIVE_PENDING_FREE,
 };
 
+/* Keys that a snapshot's segment, block or entry has; PyTorch's versions write different ones. */
+#define HISTORY_HAS_TIME 1U
+#define HISTORY_HAS_FRAMES 2U
+#define HISTORY_HAS_STREAM 4U
+#define HISTORY_HAS_POOL 8U
+#define HISTORY_HAS_REQUESTED 16U
+#define HISTORY_HAS_ALLOCATED 32U
+#define HISTORY_HAS_ACTIVE 64U
+#define HISTORY_HAS_TYPE 128U
+#define HISTORY_HAS_EXPANDABLE 256U
+#define HISTORY_HAS_ADDRESS 512U
+#define HISTORY_HAS_DEVICE 1024U
+#define HISTORY_HAS_ALL 2047U
+
 struct history_block {
     uint64_t addr, size, requested;
     uint32_t stack;
+    uint32_t rest; /* as of a history_rest */
+    uint16_t keys; /* HISTORY_HAS_…, if the history is from a snapshot */
     uint8_t state; /* enum history_state */
 };
 
@@ -65,6 +81,8 @@ struct history_segment {
     uint64_t pool_id[2];
     size_t first_block, block_count; /* in history_device.blocks */
     uint32_t stack;
+    uint32_t rest; /* as of a history_rest */
+    uint16_t keys; /* HISTORY_HAS_…, if the history is from a snapshot */
     uint16_t stream;
     bool is_small, is_expandable;
     bool pool_is_list; /* in the snapshot; PyTorch writes a tuple */
@@ -75,11 +93,8 @@ struct history_segment {
 struct history_rest {
     size_t event;
     uint32_t text; /* number in history.texts: opcodes of a pickle, key and value by turns, without a memo */
-    uint8_t keys;  /* HISTORY_HAS_… */
+    uint16_t keys; /* HISTORY_HAS_… */
 };
-
-#define HISTORY_HAS_TIME 1U
-#define HISTORY_HAS_FRAMES 2U
 
 /* A snapshot's entry that says nothing of memory, and comes before event number `event`. */
 struct history_entry {
@@ -124,9 +139,18 @@ struct history_settings {
 
 /* What a snapshot has beside all this, for an export: numbers in history.texts, as of a history_rest. */
 struct history_rests {
-    bool is_known;     /* the history is from a snapshot: what it lacks is not to be added */
-    uint32_t root;     /* beside segments, traces and settings */
-    uint32_t settings; /* all of them */
+    bool is_known;                              /* the history is from a snapshot: what it lacks is not to be added */
+    bool is_list, lacks_segments, lacks_traces; /* the snapshot: segments alone; a dict without one of its lists */
+    uint16_t traces;                            /* devices that it has a trace of, be it empty */
+    uint32_t root;                              /* beside segments, traces and settings */
+    uint32_t settings;                          /* all of them */
+};
+
+/* What is not as PyTorch writes it. */
+struct history_unknown {
+    uint64_t fields;  /* of another type: taken as if they were not there */
+    uint64_t entries; /* that are left out: their action is not known, or they lack what it needs */
+    char first[200];  /* what is wrong with the first of all */
 };
 
 struct history_tables; /* history.c's own: finds what is interned */
@@ -149,6 +173,7 @@ struct history {
     bool has_requests_only;
     struct history_settings settings;
     struct history_rests rests;
+    struct history_unknown unknown;
     struct history_tables *tables;
 };
 
@@ -158,6 +183,8 @@ void history_free(struct history *history);
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out);
 /// The number of a handle, 0 if it is none of the history's.
 uint16_t history_find_stream(const struct history *history, uint64_t handle);
+/// What `pool` of an event that names this pool is; 0 if there is no number left.
+uint8_t history_pool(struct history *history, const uint64_t id[2]);
 /// Device `index` (at most 255, else NULL), made with all before it if it is new; the array may move then.
 struct history_device *history_device(struct history *history, size_t index);
 struct history_event *history_add_event(struct history_device *device);         /* zeroed, at the end */
@@ -166,7 +193,7 @@ struct history_block *history_add_block(struct history_device *device);         
 uint32_t history_text(struct history *history, const char *text, size_t bytes); /* interned */
 size_t history_text_bytes(const struct history *history, uint32_t number);      /* texts may hold zero bytes */
 /// Entries from number `event` on have these keys; adds nothing if those before it have the same.
-void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys);
+void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint16_t keys);
 void history_add_skipped(struct history_device *device, uint32_t text); /* before the next event */
 /// Is a frame of this file one of Python's? Its name is a file's, or in angle brackets what there is in place of one.
 bool history_file_is_python(const char *file);

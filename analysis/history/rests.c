@@ -6,6 +6,11 @@
  *   s event addr size stream time callsite   the mark of a snapshot, which no event of a database is
  *   t event time            of an event whose time went back, or was not known: times of a database do neither
  *   f event bytes           what the device had free, of a failed request
+ *   g segment bytes         a history_segment's rest, by its number among those of the device
+ *   b block bytes           the same of a block
+ * Of the snapshot itself: `root` and `settings` with their bytes; `form` with a bit each for a list, no segments, no
+ * traces, and the number of traces; `unknown` with the numbers of fields and entries, and what was wrong with the
+ * first.
  */
 #include "analysis/history/rests.h"
 
@@ -22,6 +27,7 @@
 #define KEY_BYTES 40
 #define DEPTH_MAX 20 /* of values within values */
 #define FIELDS_MAX 6
+#define DEVICES_MAX 256
 
 /* ---- writing ---- */
 
@@ -60,6 +66,18 @@ static void write_device(FILE *out, const struct history *history, const struct 
         fprintf(out, "x %zx", device->skipped[i].event);
         write_bytes(out, history, device->skipped[i].text);
     }
+    for (size_t i = 0; i < device->segment_count; i++) {
+        if (device->segments[i].rest != 0) {
+            fprintf(out, "g %zx", i);
+            write_bytes(out, history, device->segments[i].rest);
+        }
+    }
+    for (size_t i = 0; i < device->block_count; i++) {
+        if (device->blocks[i].rest != 0) {
+            fprintf(out, "b %zx", i);
+            write_bytes(out, history, device->blocks[i].rest);
+        }
+    }
 }
 
 static void write_text(struct varve_writer *writer, const char *key, FILE *out, char **text)
@@ -93,6 +111,13 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
     write_bytes(out, history, history->rests.root);
     fputs("settings", out);
     write_bytes(out, history, history->rests.settings);
+    fprintf(out, "form %x %x\n",
+            history->rests.is_list | history->rests.lacks_segments << 1 | history->rests.lacks_traces << 2,
+            history->rests.traces);
+    if (history->unknown.fields + history->unknown.entries > 0) {
+        fprintf(out, "unknown %" PRIx64 " %" PRIx64 " %s\n", history->unknown.fields, history->unknown.entries,
+                history->unknown.first);
+    }
     write_text(writer, "history.rest", out, &text);
     for (size_t i = 0; i < history->device_count; i++) {
         char key[KEY_BYTES];
@@ -246,7 +271,7 @@ static bool take_mark(struct rests_reader *reader, const uint64_t *n)
 static bool take_line(struct rests_reader *reader, char *line)
 {
     struct history_device *device = reader->device;
-    size_t fields = line[0] == 's' ? 6 : line[0] == 'x' ? 1 : 2;
+    size_t fields = line[0] == 's' ? 6 : strchr("xgb", line[0]) != NULL ? 1 : 2;
     uint64_t n[FIELDS_MAX];
     char *rest;
     if (!take_numbers(line + 1, n, fields, &rest)) {
@@ -267,13 +292,18 @@ static bool take_line(struct rests_reader *reader, char *line)
             device->events[n[0]].addr = n[1];
         }
         return true;
+    case 'g':
+    case 'b':
+        return n[0] < (line[0] == 'g' ? device->segment_count : device->block_count) && *rest == ' ' &&
+               take_bytes(reader->history, rest + 1, false,
+                          line[0] == 'g' ? &device->segments[n[0]].rest : &device->blocks[n[0]].rest);
     case 'r':
     case 'x':
         if (*rest != ' ' || !take_bytes(reader->history, rest + 1, line[0] == 'x', &text)) {
             return false;
         }
         if (line[0] == 'r') {
-            history_add_rest(device, n[0], text, (uint8_t)n[1]);
+            history_add_rest(device, n[0], text, (uint16_t)n[1]);
         } else {
             history_add_skipped(device, text);
             device->skipped[device->skipped_count - 1].event = n[0];
@@ -284,9 +314,42 @@ static bool take_line(struct rests_reader *reader, char *line)
     }
 }
 
+static bool take_unknown(struct history *history, char *line)
+{
+    uint64_t n[2];
+    char *rest;
+    bool is_good = take_numbers(line, n, 2, &rest) && *rest == ' ';
+    if (is_good) {
+        history->unknown.fields = n[0];
+        history->unknown.entries = n[1];
+        snprintf(history->unknown.first, sizeof(history->unknown.first), "%.190s", rest + 1);
+    }
+    return is_good;
+}
+
+static bool take_form(struct history *history, char *line)
+{
+    uint64_t n[2];
+    char *rest;
+    if (!take_numbers(line, n, 2, &rest) || n[1] > DEVICES_MAX) {
+        return false;
+    }
+    history->rests.is_list = (n[0] & 1) != 0;
+    history->rests.lacks_segments = (n[0] & 2) != 0;
+    history->rests.lacks_traces = (n[0] & 4) != 0;
+    history->rests.traces = (uint16_t)n[1];
+    return n[1] == 0 || history_device(history, n[1] - 1) != NULL;
+}
+
 static bool take_root_line(struct history *history, char *line)
 {
     char *space = strchr(line, ' ');
+    if (strncmp(line, "unknown ", 8) == 0) {
+        return take_unknown(history, line + 7);
+    }
+    if (strncmp(line, "form ", 5) == 0) {
+        return take_form(history, line + 4);
+    }
     bool is_root = strncmp(line, "root ", 5) == 0;
     return space != NULL && (is_root || strncmp(line, "settings ", 9) == 0) &&
            take_bytes(history, space + 1, false, is_root ? &history->rests.root : &history->rests.settings);

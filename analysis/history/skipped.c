@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A block whose free was requested and that still waits for other streams at the end has no completion. Of all others a
- * missing completion is put behind the request, where PyTorch has it for blocks that one stream used.
+ * missing completion is put behind the request, where PyTorch has it for blocks that one stream used. A completion may
+ * also have been requested before the history began: requests are missing only if the block was allocated in it. When
+ * the free was requested of a block that waits for other streams at the end nobody knows: it is taken to be the last.
  */
 #include "analysis/history/skipped.h"
 
 #include "analysis/base/map.h"
 #include "analysis/base/memory.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static size_t count_of(const struct history_device *device, enum history_action action)
 {
@@ -18,6 +23,22 @@ static size_t count_of(const struct history_device *device, enum history_action 
         count += device->events[i].action == action;
     }
     return count;
+}
+
+/* A block that was allocated in the history has a completion. */
+static bool completes_own(const struct history_device *device)
+{
+    struct map live = {0};
+    bool completes = false;
+    for (size_t i = 0; i < device->event_count && !completes; i++) {
+        const struct history_event *event = &device->events[i];
+        if (event->action == HISTORY_ALLOC) {
+            map_put(&live, event->addr, i);
+        }
+        completes = event->action == HISTORY_FREE_COMPLETED && map_find(&live, event->addr) != NULL;
+    }
+    map_free(&live);
+    return completes;
 }
 
 /* Numbers of the last requests for blocks that are pending at the end. */
@@ -80,6 +101,37 @@ static void put_beside(struct history_device *device, enum history_action given,
     free(events);
 }
 
+/* The last one at this address; NULL: it was before the history. */
+static const struct history_event *allocation_of(const struct history_device *device, uint64_t addr)
+{
+    for (size_t i = device->event_count; i > 0; i--) {
+        if (device->events[i - 1].action == HISTORY_ALLOC && device->events[i - 1].addr == addr) {
+            return &device->events[i - 1];
+        }
+    }
+    return NULL;
+}
+
+/* Behind all events, requests for blocks that are pending at the end. */
+static void put_pending(struct history_device *device)
+{
+    for (size_t i = 0; i < device->segment_count; i++) {
+        const struct history_segment *segment = &device->segments[i];
+        for (size_t j = 0; j < segment->block_count; j++) {
+            const struct history_block *block = &device->blocks[segment->first_block + j];
+            const struct history_event *last = allocation_of(device, block->addr);
+            if (block->state == HISTORY_ACTIVE_PENDING_FREE && last != NULL) {
+                struct history_event request = *last;
+                request.action = HISTORY_FREE_REQUESTED;
+                request.stack = 0;
+                request.time_us = device->events[device->event_count - 1].time_us;
+                *history_add_event(device) = request;
+                device->inferred |= 1U << HISTORY_FREE_REQUESTED;
+            }
+        }
+    }
+}
+
 void history_infer_skipped(struct history *history)
 {
     for (size_t i = 0; i < history->device_count; i++) {
@@ -87,9 +139,12 @@ void history_infer_skipped(struct history *history)
         size_t requested = count_of(device, HISTORY_FREE_REQUESTED);
         size_t completed = count_of(device, HISTORY_FREE_COMPLETED);
         struct map except = {0};
-        if (requested == 0 && completed > 0) {
-            put_beside(device, HISTORY_FREE_COMPLETED, HISTORY_FREE_REQUESTED, &except);
-        } else if (completed == 0 && requested > 0) {
+        if (requested == 0) {
+            if (completes_own(device)) {
+                put_beside(device, HISTORY_FREE_COMPLETED, HISTORY_FREE_REQUESTED, &except);
+            }
+            put_pending(device);
+        } else if (completed == 0) {
             except = pending_at_end(device);
             put_beside(device, HISTORY_FREE_REQUESTED, HISTORY_FREE_COMPLETED, &except);
         }
@@ -97,18 +152,44 @@ void history_infer_skipped(struct history *history)
     }
 }
 
+static void add_words(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void add_words(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    if (used > 0 && used + 2 < bytes) {
+        used += (size_t)snprintf(text + used, bytes - used, "; ");
+    }
+    vsnprintf(text + used, bytes - used, format, arguments);
+    va_end(arguments);
+}
+
 void history_inferred_words(const struct history *history, char *text, size_t bytes)
 {
+    const struct history_unknown *unknown = &history->unknown;
     unsigned inferred = 0;
     for (size_t i = 0; i < history->device_count; i++) {
         inferred |= history->devices[i].inferred;
     }
     text[0] = '\0';
     if (inferred & 1U << HISTORY_FREE_REQUESTED) {
-        snprintf(text, bytes,
-                 "the trace has no free_requested (skip_actions): each is taken to be where its free_completed is");
+        add_words(text, bytes,
+                  "the trace has no free_requested (skip_actions): each is taken to be where its free_completed is");
     } else if (inferred & 1U << HISTORY_FREE_COMPLETED) {
-        snprintf(text, bytes,
-                 "the trace has no free_completed (skip_actions): each is taken to be where its free_requested is");
+        add_words(text, bytes,
+                  "the trace has no free_completed (skip_actions): each is taken to be where its free_requested is");
+    }
+    if (unknown->entries > 0) {
+        add_words(text, bytes, "%" PRIu64 " %s that this version cannot read %s left out", unknown->entries,
+                  unknown->entries == 1 ? "entry" : "entries", unknown->entries == 1 ? "is" : "are");
+    }
+    if (unknown->fields > 0) {
+        add_words(text, bytes, "%" PRIu64 " %s of a form that this version does not know, and taken as missing",
+                  unknown->fields, unknown->fields == 1 ? "field is" : "fields are");
+    }
+    if (unknown->entries + unknown->fields > 0) {
+        add_words(text, bytes, "the first of these: %s", unknown->first);
     }
 }

@@ -11,7 +11,9 @@
 /// history_device.inferred says of which actions all events are made here; their times and stacks are those of the
 /// events that they stand beside.
 void history_infer_skipped(struct history *history);
-/// In words without a full stop; "" if nothing was inferred.
+#define HISTORY_WORDS_BYTES 600
+
+/// What of the history was inferred, or could not be read, in words without a full stop; "": nothing.
 void history_inferred_words(const struct history *history, char *text, size_t bytes);
 
 #endif

@@ -4,6 +4,7 @@
 #define VARVE_ANALYSIS_IMPORT_IMPORT_H
 
 #include "analysis/history/history.h"
+#include "analysis/history/skipped.h"
 
 #include <stdio.h>
 
@@ -14,7 +15,7 @@ struct varve_writer;
 struct import_result {
     uint64_t events, callsites, segments;
     bool starts_late;
-    char inferred[160]; /* what was (history_inferred_words); "": nothing */
+    char inferred[HISTORY_WORDS_BYTES]; /* what was (history_inferred_words); "": nothing */
 };
 
 /// A snapshot of PyTorch into a database: its state at the beginning if it was recorded late, its events,
@@ -22,6 +23,10 @@ struct import_result {
 int import_pytorch(const struct history *history, struct varve_writer *writer, struct progress *progress,
                    struct import_result *result, struct varve_message *message);
 
+/// The same of what was read from `path` into a new database; nothing is left behind by an error. Errors: that, and
+/// those of the writer.
+int import_pytorch_history(const struct history *history, const char *path, const char *output, bool may_replace,
+                           struct progress *progress, struct import_result *result, struct varve_message *message);
 /// The same from a stream, which is taken, into a new database; nothing is left behind by an error. Errors: those of
 /// history_read_pytorch and of the writer.
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,

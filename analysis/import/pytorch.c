@@ -6,6 +6,7 @@
  * in one order by time. Called by cli/import.c.
  */
 #include "analysis/import/import.h"
+#include "analysis/import/pools.h"
 
 #include "analysis/base/memory.h"
 #include "analysis/history/database.h"
@@ -31,6 +32,7 @@ struct import {
     struct history_writer *out; /* call sites and times */
     uint64_t dev_seq[256];
     struct history_numbers moved[256]; /* events that get another time */
+    struct import_pools *pools;
 };
 
 static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind, uint16_t stream)
@@ -85,8 +87,9 @@ static void write_event(struct import *import, unsigned number, size_t index)
     record.addr = event->action == HISTORY_OOM ? 0 : event->addr;
     record.size = event->size;
     record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;
-    record.pool = is_small(event) ? 1 : 0;
+    record.pool = import_pools_of_event(import->pools, number, index, is_small(event));
     record.cause = (uint8_t)cause_of(device, index);
+    import_pools_write(import->pools, import->writer, number, record.pool);
     record.callsite = history_writer_callsite(import->out, event->stack);
     int64_t ts_ns = history_writer_time(import->out, event);
     if (!history_writer_has_no_times(import->out) &&
@@ -111,12 +114,14 @@ static void write_start_segment(struct import *import, unsigned number, const st
 {
     const struct history_device *device = &import->history->devices[number];
     uint16_t stream = stream_number(import->history, segment->stream);
+    uint16_t pool = import_pools_of_segment(import->pools, number, segment);
+    import_pools_write(import->pools, import->writer, number, pool);
     struct varve_record record =
         new_record(import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
     record.addr = segment->addr;
     record.size = segment->bytes;
     record.requested = segment->is_expandable ? 0 : segment->bytes;
-    record.pool = segment->is_small ? 1 : 0;
+    record.pool = pool;
     record.cause = VARVE_CAUSE_INHERITED;
     record.callsite = history_writer_start_callsite(import->out, device, VARVE_KIND_SEGMENT_ALLOC, segment->addr);
     varve_writer_event(import->writer, &record, 0);
@@ -129,7 +134,7 @@ static void write_start_segment(struct import *import, unsigned number, const st
         record.addr = block->addr;
         record.size = block->requested;
         record.requested = block->requested;
-        record.pool = segment->is_small ? 1 : 0;
+        record.pool = pool;
         record.cause = VARVE_CAUSE_INHERITED;
         record.callsite = history_writer_start_callsite(import->out, device, VARVE_KIND_ALLOC, block->addr);
         varve_writer_event(import->writer, &record, 0);
@@ -146,9 +151,13 @@ static int write_start(struct import *import, unsigned number, struct import_res
         return error;
     }
     struct varve_alloc_snapshot start = {0};
-    error = replay_start_of(import->history, device, &start, message);
-    for (size_t i = 0; i < start.segment_count && error == VARVE_OK; i++) {
-        write_start_segment(import, number, &start, &start.segments[i]);
+    const struct varve_alloc_snapshot *known = import_pools_start(import->pools, number);
+    if (known == NULL) {
+        error = replay_start_of(import->history, device, &start, message);
+        known = &start;
+    }
+    for (size_t i = 0; i < known->segment_count && error == VARVE_OK; i++) {
+        write_start_segment(import, number, known, &known->segments[i]);
     }
     result->starts_late = true;
     free(start.segments);
@@ -215,6 +224,10 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     }
     varve_writer_meta_text(writer, "block_sizes", "requested");
     history_write_settings(writer, &history->settings, history_writer_begin_us(import.out));
+    import.pools = import_pools_new(history, progress);
+    if (history->pool_count > 0) {
+        varve_writer_meta_text(writer, "history.pools", "named"); /* by each event, and not worked out */
+    }
     int error = VARVE_OK;
     for (unsigned i = 0; i < history->device_count && error == VARVE_OK; i++) {
         error = write_start(&import, i, result, message);
@@ -237,7 +250,26 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     for (size_t i = 0; i < sizeof(import.moved) / sizeof(import.moved[0]); i++) {
         free(import.moved[i].items);
     }
+    import_pools_free(import.pools);
     return error;
+}
+
+int import_pytorch_history(const struct history *history, const char *path, const char *output, bool may_replace,
+                           struct progress *progress, struct import_result *result, struct varve_message *message)
+{
+    struct varve_writer *writer;
+    int error = varve_writer_open(output, may_replace, &writer, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    struct varve_message reason = {""};
+    varve_writer_meta_text(writer, "import.source", path);
+    error = import_pytorch(history, writer, progress, result, &reason);
+    if (error != VARVE_OK) {
+        varve_writer_abandon(writer);
+        return varve_message_set(message, error, "%s: %s", path, reason.text);
+    }
+    return varve_writer_finish(writer, progress_step, progress, message);
 }
 
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
@@ -245,22 +277,7 @@ int import_pytorch_stream(struct input_stream *input, const char *path, const ch
 {
     struct history *history;
     int error = history_read_pytorch_stream(input, &history, progress, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    struct varve_writer *writer;
-    error = varve_writer_open(output, may_replace, &writer, message);
-    if (error == VARVE_OK) {
-        struct varve_message reason = {""};
-        varve_writer_meta_text(writer, "import.source", path);
-        error = import_pytorch(history, writer, progress, result, &reason);
-        if (error != VARVE_OK) {
-            varve_writer_abandon(writer);
-            varve_message_set(message, error, "%s: %s", path, reason.text);
-        } else {
-            error = varve_writer_finish(writer, progress_step, progress, message);
-        }
-    }
+    VARVE_THEN(error, import_pytorch_history(history, path, output, may_replace, progress, result, message));
     history_free(history);
     return error;
 }

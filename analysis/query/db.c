@@ -403,6 +403,12 @@ bool database_is_complete(const struct database *database)
     return database->is_complete;
 }
 
+void database_call(struct database *database, const char *path)
+{
+    free(database->path);
+    database->path = memory_copy_text(path);
+}
+
 const char *database_path(const struct database *database)
 {
     return database->path;

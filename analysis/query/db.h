@@ -48,6 +48,8 @@ void database_set_timeout(int64_t ns);
 void database_close(struct database *database);
 bool database_is_complete(const struct database *database);
 const char *database_path(const struct database *database);
+/// From now on database_path gives `path`, which is copied: that of what the database was made of.
+void database_call(struct database *database, const char *path);
 int64_t database_schema_version(struct database *database);
 /// The first error of any cursor since it was opened, or 0. Cursors just end on an error: ask before
 /// printing.

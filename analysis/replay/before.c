@@ -3,8 +3,8 @@
  * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the
  * limit, and what was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same.
  * Where a refusal says what the device had free, the limit is that and what was reserved, if it does so too.
- * Where that explains releases as retries, it is preferred to calls of empty_cache that happen to be where
- * retries would be.
+ * A limit is of each device, so that of several the highest peak is taken. Where that explains releases as retries, it
+ * is preferred to calls of empty_cache that happen to be where retries would be.
  */
 #include "analysis/replay/before.h"
 
@@ -96,7 +96,7 @@ int replay_recorded_peak(const struct history_device *device, int64_t *peak_out)
     return error;
 }
 
-static int add_events(const struct history_device *device, struct replay_figures *figures)
+static int add_events(const struct history_device *device, struct replay_figures *figures, int64_t *highest)
 {
     uint64_t peak = 0;
     int error = peak_of_events(device, &peak);
@@ -119,6 +119,7 @@ static int add_events(const struct history_device *device, struct replay_figures
         }
     }
     figures->peak_reserved += (int64_t)peak;
+    *highest = (int64_t)peak > *highest ? (int64_t)peak : *highest;
     figures->segments += (int64_t)device->segment_count;
     return VARVE_OK;
 }
@@ -177,15 +178,16 @@ int replay_before_load(const struct history *history, struct progress *progress,
         load_requests(history, out);
         return VARVE_OK;
     }
+    int64_t highest = 0; /* peak of a device */
     for (size_t i = 0; i < history->device_count; i++) {
-        int error = add_events(&history->devices[i], &out->figures);
+        int error = add_events(&history->devices[i], &out->figures, &highest);
         if (error != VARVE_OK) {
             return error;
         }
     }
     struct replay_result result = {0};
-    if (out->figures.peak_reserved > 0 && (out->figures.ooms > 0 || has_releases(history))) {
-        uint64_t limits[2] = {0, (uint64_t)out->figures.peak_reserved};
+    if (highest > 0 && (out->figures.ooms > 0 || has_releases(history))) {
+        uint64_t limits[2] = {0, (uint64_t)highest};
         int error = capacity_of_refusals(history, limits[1], &limits[0]);
         if (error != VARVE_OK) {
             return error;

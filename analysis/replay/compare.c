@@ -252,7 +252,8 @@ static bool equal_block(const struct replay *replay, const struct history_block 
                         const struct varve_block_info *got, struct replay_result *result)
 {
     bool is_free = want->state == HISTORY_INACTIVE;
-    bool compares_request = !is_free || replay->inferred->start.segment_count == 0;
+    bool is_known = !replay->history->rests.is_known || (want->keys & HISTORY_HAS_REQUESTED) != 0;
+    bool compares_request = is_known && (!is_free || replay->inferred->start.segment_count == 0);
     if (want->addr == got->addr && want->size == got->bytes && want->state == state_of(got->state) &&
         (!compares_request || want->requested == got->requested)) {
         return true;

@@ -136,6 +136,7 @@ static int search(const struct history *history, const struct replay_options *op
 {
     bool is_first = true;
     bool again = true;
+    uint64_t played = 0;
     int error = VARVE_OK;
     while (again) {
         struct replay_result latest = {.segments_equal = true};
@@ -146,7 +147,9 @@ static int search(const struct history *history, const struct replay_options *op
         latest.starts_late = inferred->scan.reserved_start > 0;
         struct replay replay = {0};
         VARVE_THEN(outcome, play_device(history, index, inferred, options, &replay, &latest, &reason));
-        again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
+        played += replay.cursor;
+        again = outcome == VARVE_OK && (options->events_max == 0 || played < options->events_max) &&
+                replay_hints_learn(&replay, &inferred->hints);
         if (outcome == VARVE_OK && latest.mismatches == 0) {
             keep_calls(&replay, &inferred->calls);
         }
@@ -292,6 +295,11 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     }
     *inference_out = inference;
     return VARVE_OK;
+}
+
+const struct replay_device *replay_inference_device(const struct replay_inference *inference, size_t index)
+{
+    return &inference->devices[index];
 }
 
 void replay_inference_free(struct replay_inference *inference)

@@ -18,6 +18,7 @@
 
 struct history_writer;
 struct progress;
+struct replay_device;
 struct replay_inference;
 
 /* Called by a replay under other rules after each request, served or not: the allocator may be asked, not changed. */
@@ -37,6 +38,7 @@ struct replay_options {
     bool stop_at_oom;          /* not follow: end with the first request that fails */
     bool served_only;          /* not follow: without the requests that failed in the history */
     bool counts_addresses;     /* not follow: segments lie upwards, not where a CUDA driver would put them */
+    uint64_t events_max;       /* follow: no other answers are tried after so many events; 0: until none is left */
     size_t empty_cache_before; /* not follow: a call of empty_cache before this event; 0: none */
     replay_skip skip;          /* not follow: requests that it says are not made; NULL: all are */
     void *skip_context;
@@ -87,6 +89,8 @@ int replay_infer(const struct history *history, const struct replay_options *opt
 /// each with its own options. Errors: VARVE_ERROR_INVALID, NO_MEMORY, and the allocator's.
 int replay_play(const struct replay_inference *inference, const struct replay_options *options,
                 struct replay_result *result, struct varve_message *message);
+/// What was found of device `index`. Owner: `inference`.
+const struct replay_device *replay_inference_device(const struct replay_inference *inference, size_t index);
 void replay_inference_free(struct replay_inference *inference); /* NULL is allowed */
 /// Infer, and play if following has not done that.
 int replay_run(const struct history *history, const struct replay_options *options, struct replay_result *result,

@@ -203,6 +203,28 @@ class RoundTrip(Case):
                     self.assertEqual(found[key], expected[key], (skipped, key))
             self.assertIn(f"no {skipped}", self.varve("report", self.path).out)
 
+    def test_private_pools(self):
+        """Those of CUDA graphs and MemPools are what a replay finds, event by event; what is free in them is kept."""
+        replayed = pathlib.Path(self.folder, "replayed.db")
+        for name in ("cudagraph_private_pool", "pools_free"):
+            self.varve("import", "--force", path_of(name), "-o", self.path)
+            self.varve("replay", "--force", path_of(name), "-o", replayed)
+            pools = [self.rows(path, "SELECT e.kind, e.addr, p.capture_id, p.user_id FROM events e JOIN pool p ON p.device"
+                                     " = e.device AND p.number = e.pool WHERE e.kind IN ('alloc', 'free_requested',"
+                                     " 'free_completed', 'segment_alloc', 'segment_free') ORDER BY e.seq")
+                     for path in (self.path, replayed)]
+            self.assertEqual(*pools)
+            self.assertGreater(len({row[2:] for row in pools[0]}), 3)
+        whole = load(path_of("pools_free"))
+        unused = [segment for segment in whole["segments"] if segment["active_size"] == 0]
+        kept = [segment for segment in unused if tuple(segment["segment_pool_id"]) != (0, 0)]
+        total = self.answer("segments", self.path)["totals"][0]
+        self.assertEqual((total["kept_segments"], total["in_kept_segments"], total["empty_segments"]),
+                         (len(kept), sum(segment["total_size"] for segment in kept), len(unused) - len(kept)))
+        self.assertGreater(len(kept), 0)
+        self.assertLessEqual(total["ladder"]["cached_segments"], sum(
+            segment["total_size"] for segment in unused if segment not in kept))
+
     def test_lines_that_are_none(self):
         snapshot = late_snapshot()
         for line in ((1 << 64) - 1, -1, None, "7", 1 << 40):

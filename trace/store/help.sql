@@ -519,11 +519,12 @@ INSERT INTO help VALUES
      'free bytes that no block has had since they were reserved, in partly used segments: these were made larger than '
      || 'has been needed yet'),
     ('ladder', 'pool_segregation',
-     'other free bytes in partly used segments whose pool or stream is not the one that asked the device for memory '
-     || 'last (segment_alloc, segment_map, oom)'),
+     'other free bytes whose pool or stream is not the one that asked the device for memory last (segment_alloc, '
+     || 'segment_map, oom): in partly used segments, and in all of private pools'),
     ('ladder', 'stream_pending', 'bytes of blocks whose free was asked for and that wait for other streams'),
     ('ladder', 'cached_segments',
-     'bytes of segments, or of contiguous mapped ranges of expandable ones, without any block in use or pending'),
+     'bytes of segments, or of contiguous mapped ranges of expandable ones, without any block in use or pending; not '
+     || 'of private pools, which a CUDA graph or a MemPool keeps'),
     ('ladder', 'external_holes',
      'the other free bytes: holes between blocks of the pool and stream that asked the device for memory last'),
     ('ladder_change', '', 'by how many bytes an event of a caching allocator changed each column of ladder'),
@@ -544,7 +545,8 @@ INSERT INTO help VALUES
     ('peak_hole', 'behind_function', 'function of the user''s line that allocated that block'),
     ('peak_hole', 'behind_file', 'its source file'), ('peak_hole', 'behind_line', 'line in it'),
     ('empty_segment', '',
-     'segments of caching allocators that have no block in use at the end of the trace: they could be given back'),
+     'segments of caching allocators that have no block in use at the end of the trace: they could be given back '
+     || '(those of private pools could not, and are no rows)'),
     ('empty_segment', 'segment_id', 'row of segment'), ('empty_segment', 'process_id', 'row of process'),
     ('empty_segment', 'pid', 'of the process'), ('empty_segment', 'device', 'that the memory is of'),
     ('empty_segment', 'pool', 'number of the pool, as in pool'),

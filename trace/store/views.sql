@@ -208,10 +208,11 @@ CREATE VIEW fragmentation AS
 --   rounding            of blocks in use: their size by the size rules of the policy and its settings, less the request
 --   unsplit_remainder   of blocks in use: their size less the rounded one: they were given out whole
 --   stream_pending      blocks whose free was asked for and that wait for other streams
---   cached_segments     islands without any block in use or pending
+--   cached_segments     islands without any block in use or pending, but those of private pools, which a CUDA graph or
+--                       a MemPool keeps
 --   segment_quantum     of other islands: bytes that no block has had since they were reserved: more than a
 --                       request has needed yet
---   pool_segregation    the rest of these islands that is free, where pool or stream are not those that asked the
+--   pool_segregation    the rest that is free, where pool or stream are not those that asked the
 --                       device last, with success (segment_alloc, segment_map) or without (oom): the request
 --                       could not use it
 --   external_holes      the same where they are: holes between blocks
@@ -252,14 +253,15 @@ CREATE VIEW oom_retry AS
     FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = 11;
 
 -- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use:
--- the allocator could give them back. A segment's memory is its row, or for an expandable one the sum of its mappings.
+-- the allocator could give them back, but for those of private pools, which a CUDA graph or a MemPool keeps. A
+-- segment's memory is its row, or for an expandable one the sum of its mappings.
 CREATE VIEW empty_segment AS
     SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream,
         coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
         CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e
             WHERE e.kind IN (8, 9) AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
     FROM segment s LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4
+    WHERE s.free_seq IS NULL AND s.pool < 2 AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4
         AND pending_events IS NULL AND segment_id IS NOT NULL);
 
 -- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use

@@ -354,9 +354,7 @@ static void print_explained(FILE *out, struct oom_scene *scene, const struct oom
         print_hole(out, scene, request);
     }
     print_served(out, scene, request);
-    if (scene->given != NULL) {
-        fprintf(out, "  varve segments --at %" PRId64 " shows the memory of that moment\n", request->seq);
-    }
+    fprintf(out, "  varve segments --at %" PRId64 " shows the memory of that moment\n", request->seq);
 }
 
 static void print_others(FILE *out, const struct oom_scene *scene, size_t first)

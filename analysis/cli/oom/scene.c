@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A snapshot, and a database that was imported from one, have neither sizes of blocks nor stages: following the history
- * gives both. The rows of the database that was given and those of the one that was made are the same requests,
- * in the same order.
+ * A snapshot, which is imported, has neither sizes of blocks nor stages: following its history gives both. The rows of
+ * the database that was given and those of the one that was made are the same requests, in the same order.
  */
 #include "analysis/cli/oom/scene.h"
 
 #include "analysis/base/memory.h"
 #include "analysis/history/database.h"
-#include "analysis/import/import.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/replay/history_writer.h"
@@ -66,7 +64,7 @@ static void read_config(struct oom_scene *scene)
 /* The numbers and names of the database that people have. */
 static void read_given(struct oom_scene *scene, int64_t device)
 {
-    if (scene->given == NULL || scene->given == scene->exact) {
+    if (scene->given == scene->exact) {
         return;
     }
     struct cursor cursor;
@@ -99,9 +97,6 @@ static void find_failures(struct oom_scene *scene, int64_t device)
             return;
         }
         scene->requests[i].number = (*at)++;
-        if (scene->given == NULL) {
-            scene->requests[i].seq = (int64_t)facts->failures[scene->requests[i].number].event;
-        }
     }
 }
 
@@ -131,8 +126,7 @@ static uint64_t device_free_of(const struct oom_scene *scene, const struct oom_r
 static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 {
     struct cursor cursor;
-    cursor_open(&cursor, scene->given != NULL ? scene->given : scene->exact,
-                "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
+    cursor_open(&cursor, scene->given, "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, device);
     uint64_t bytes = 0;
     if (cursor_next(&cursor) && cursor_integer(&cursor, 0) > 0) {
@@ -321,20 +315,18 @@ static int write_decisions(const struct history *history, const struct replay_in
     return error;
 }
 
-int oom_scene_write(const struct history *history, uint64_t limit, bool or_import, const char *path,
-                    struct progress *progress, struct varve_message *message)
+int oom_scene_write(const struct history *history, uint64_t limit, const char *path, struct progress *progress,
+                    struct varve_message *message)
 {
     struct replay_options options = {.memory_limit = limit, .follow = true, .progress = progress};
     struct replay_inference *inference = follow(history, &options);
-    if (inference == NULL && !or_import) {
+    if (inference == NULL) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "the recorded decisions do not come out again");
     }
     struct varve_writer *writer;
     int error = varve_writer_open(path, false, &writer, message);
-    struct import_result ignored;
     if (error == VARVE_OK) {
-        error = inference != NULL ? write_decisions(history, inference, &options, writer, message)
-                                  : import_pytorch(history, writer, progress, &ignored, message);
+        error = write_decisions(history, inference, &options, writer, message);
         if (error == VARVE_OK) {
             error = varve_writer_finish(writer, progress_step, progress, message);
         } else {

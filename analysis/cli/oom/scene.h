@@ -21,7 +21,7 @@ struct progress;
 
 struct oom_request {
     struct failed_request request; /* in the database of the decisions */
-    int64_t seq; /* that people know: of the database that was given; of a snapshot, the number of the event */
+    int64_t seq; /* that people know: of the database that was given, or that the snapshot is imported into */
     int64_t ts_ns, pid, tid, thread_id, callsite_id;
     int64_t requested, allocated, reserved, largest_free; /* of the event; largest_free < 0: unknown */
     struct failure failure;                               /* is_known */
@@ -30,7 +30,7 @@ struct oom_request {
 };
 
 struct oom_scene {
-    struct database *given; /* NULL: the trace is a snapshot */
+    struct database *given; /* or that of the snapshot; NULL: nothing failed in that */
     struct database *exact; /* the database of the decisions: that one, or one made by following the history */
     struct oom_request *requests;
     size_t count, capacity;
@@ -75,10 +75,9 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
 struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_request *request,
                              const struct varve_layout_block *block);
 
-/// A database of what the allocator decided, at `path`: the history is followed under `limit`, or without one; a
-/// snapshot that does not come out again is written as it is, if `or_import`. VARVE_ERROR_FORMAT: it does
-/// not come out again.
-int oom_scene_write(const struct history *history, uint64_t limit, bool or_import, const char *path,
-                    struct progress *progress, struct varve_message *message);
+/// A database of what the allocator decided, at `path`: the history is followed under `limit`, or without one.
+/// VARVE_ERROR_FORMAT: it does not come out again.
+int oom_scene_write(const struct history *history, uint64_t limit, const char *path, struct progress *progress,
+                    struct varve_message *message);
 
 #endif

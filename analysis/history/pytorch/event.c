@@ -22,7 +22,7 @@ struct event_parts {
     struct history_event event;
     uint64_t device_free;
     unsigned has;
-    uint8_t keys; /* HISTORY_HAS_… */
+    uint16_t keys; /* HISTORY_HAS_… */
     bool is_skipped;
 };
 
@@ -43,7 +43,6 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
 /* Versions from about 2.12 on name the pool. */
 static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
 {
-    struct history *history = reader->history;
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
@@ -52,19 +51,38 @@ static int take_pool(struct snapshot_reader *reader, struct pickle_value key, st
     if (error != VARVE_OK) {
         return error;
     }
-    size_t number = 0;
-    while (number < history->pool_count &&
-           (history->pool_ids[number][0] != id[0] || history->pool_ids[number][1] != id[1])) {
-        number++;
+    *out = history_pool(reader->history, id);
+    return *out == 0 ? field_fail(reader, value.offset, "more than %d different pools", HISTORY_POOLS_MAX) : VARVE_OK;
+}
+
+/* Which is unknown if it is odd. */
+static int take_optional(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                         struct event_parts *parts)
+{
+    int error = VARVE_OK;
+    unsigned has = 0;
+    switch (field_word(key)) {
+    case WORD_STREAM:
+        has = HISTORY_HAS_STREAM;
+        error = field_stream(reader, key, value, &parts->event.stream);
+        break;
+    case WORD_TIME_US:
+        has = HISTORY_HAS_TIME;
+        error = field_integer(reader, key, value, &parts->event.time_us);
+        break;
+    case WORD_FRAMES:
+        has = HISTORY_HAS_FRAMES;
+        error = frames_take(reader, key, value, &parts->event.stack);
+        break;
+    default:
+        error = take_pool(reader, key, value, &parts->event.pool);
+        if (error == VARVE_OK) {
+            rest_add(reader, key, value); /* a database does not hold it of each event */
+        }
+        break;
     }
-    if (number == HISTORY_POOLS_MAX) {
-        return field_fail(reader, value.offset, "more than %d different pools", HISTORY_POOLS_MAX);
-    }
-    if (number == history->pool_count) {
-        memcpy(history->pool_ids[history->pool_count++], id, sizeof(id));
-    }
-    *out = (uint8_t)(number + 1);
-    return VARVE_OK;
+    parts->keys |= error == VARVE_OK ? has : 0;
+    return field_soften(reader, error, key, value);
 }
 
 static int take_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
@@ -83,16 +101,10 @@ static int take_field(struct snapshot_reader *reader, struct pickle_value key, s
         parts->has |= HAS_SIZE;
         return field_size(reader, key, value, &parts->event.size);
     case WORD_STREAM:
-        return field_stream(reader, key, value, &parts->event.stream);
     case WORD_TIME_US:
-        parts->keys |= HISTORY_HAS_TIME;
-        return field_integer(reader, key, value, &parts->event.time_us);
     case WORD_FRAMES:
-        parts->keys |= HISTORY_HAS_FRAMES;
-        return frames_take(reader, key, value, &parts->event.stack);
     case WORD_POOL_ID:
-        rest_add(reader, key, value); /* which a database does not hold of each event */
-        return take_pool(reader, key, value, &parts->event.pool);
+        return take_optional(reader, key, value, parts);
     default:
         rest_add(reader, key, value);
         return VARVE_OK;
@@ -118,6 +130,23 @@ static int check_parts(struct snapshot_reader *reader, uint64_t offset, struct e
     return VARVE_OK;
 }
 
+/* What the entry says, as far as it is known. */
+static int take_parts(struct snapshot_reader *reader, struct pickle_value value, const struct pickle_object *object,
+                      struct event_parts *parts)
+{
+    int error = VARVE_OK;
+    reader->rest.count = 0;
+    for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
+        error = take_field(reader, object->items[i], object->items[i + 1], parts);
+    }
+    VARVE_THEN(error, check_parts(reader, value.offset, parts));
+    if (error != VARVE_OK && !object->is_replaced) {
+        parts->is_skipped = true;
+        error = field_soften_entry(reader, error);
+    }
+    return error;
+}
+
 int event_take(struct snapshot_reader *reader, size_t device_index, struct pickle_value value)
 {
     struct history_device *device = &reader->history->devices[device_index];
@@ -128,24 +157,18 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
     if (error != VARVE_OK) {
         return error;
     }
-    reader->rest.count = 0;
     struct event_parts parts = {0};
-    for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
-        error = take_field(reader, object->items[i], object->items[i + 1], &parts);
-    }
-    VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
-                                          : check_parts(reader, value.offset, &parts));
+    error = take_parts(reader, value, object, &parts);
+    VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack") : VARVE_OK);
     if (error != VARVE_OK) {
         return error;
     }
-    if (parts.is_skipped) {
-        uint32_t text;
-        if (rest_value(reader, value, &text)) {
-            history_add_skipped(device, text);
-        }
-    } else {
+    uint32_t text;
+    if (!parts.is_skipped) {
         history_add_rest(device, device->event_count, rest_take(reader), parts.keys);
         *history_add_event(device) = parts.event;
+    } else if (rest_value(reader, value, &text)) {
+        history_add_skipped(device, text);
     }
     pickle_replace(&reader->pickle.memory, object, PICKLE_TAG_CONSUMED, 0);
     return VARVE_OK;

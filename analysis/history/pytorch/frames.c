@@ -94,10 +94,10 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
         reader->stack = memory_grow(reader->stack, &reader->stack_capacity, count, sizeof(*reader->stack));
         pickle_retain(&reader->pickle.memory, item);
         int error = frame_take(reader, item, &reader->stack[count]);
+        pickle_release(&reader->pickle.memory, item);
         if (error != VARVE_OK) {
             return error;
         }
-        pickle_release(&reader->pickle.memory, item);
         count++;
     }
     *count_out = count;

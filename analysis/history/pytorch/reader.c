@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/history/pytorch/reader.h"
 
+#include "analysis/history/pytorch/rest.h"
+
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *format, ...)
 {
@@ -40,6 +43,44 @@ int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, str
 int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const char *key)
 {
     return field_fail(reader, offset, "key '%s' is missing", key);
+}
+
+/* What was said of it, without the file and the byte. */
+static int count_unknown(struct snapshot_reader *reader, int error, uint64_t *count)
+{
+    if (error != VARVE_ERROR_FORMAT) {
+        return error;
+    }
+    struct history_unknown *unknown = &reader->history->unknown;
+    struct varve_message *message = reader->pickle.message;
+    if (unknown->fields + unknown->entries == 0 && message != NULL) {
+        const char *byte = strstr(message->text, ": at byte ");
+        const char *reason = byte != NULL ? strstr(byte + 2, ": ") : NULL;
+        snprintf(unknown->first, sizeof(unknown->first), "%.190s", reason != NULL ? reason + 2 : message->text);
+    }
+    if (message != NULL) {
+        message->text[0] = '\0';
+    }
+    ++*count;
+    return VARVE_OK;
+}
+
+int field_soften(struct snapshot_reader *reader, int error, struct pickle_value key, struct pickle_value value)
+{
+    if (error == VARVE_ERROR_FORMAT) {
+        rest_add(reader, key, value);
+    }
+    return field_soften_kept(reader, error);
+}
+
+int field_soften_kept(struct snapshot_reader *reader, int error)
+{
+    return count_unknown(reader, error, &reader->history->unknown.fields);
+}
+
+int field_soften_entry(struct snapshot_reader *reader, int error)
+{
+    return count_unknown(reader, error, &reader->history->unknown.entries);
 }
 
 int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)

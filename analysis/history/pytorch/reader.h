@@ -131,6 +131,13 @@ int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *form
 int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                     const char *wanted);
 int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const char *key);
+/// Where `error` is one of format, the field is unknown, which is counted, and `key` and `value` are kept for an
+/// export: no odd field is a reason to refuse a snapshot. Other errors come back.
+int field_soften(struct snapshot_reader *reader, int error, struct pickle_value key, struct pickle_value value);
+/// The same of a field that is kept already.
+int field_soften_kept(struct snapshot_reader *reader, int error);
+/// The same of an entry, which is left out.
+int field_soften_entry(struct snapshot_reader *reader, int error);
 /// The word that a value is, WORD_LIMIT if it is none.
 static inline enum snapshot_word field_word(struct pickle_value value)
 {

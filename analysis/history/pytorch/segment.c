@@ -2,6 +2,7 @@
 #include "analysis/history/pytorch/segment.h"
 
 #include "analysis/history/pytorch/frames.h"
+#include "analysis/history/pytorch/rest.h"
 #include "analysis/base/memory.h"
 
 #include <inttypes.h>
@@ -10,14 +11,14 @@
 
 struct block_parts {
     struct history_block block;
-    bool has_addr, has_size, has_state, has_requested;
+    bool has_size, has_state, has_requested;
 };
 
 struct segment_parts {
     struct history_segment segment;
     size_t device;
     struct pickle_value blocks_key, blocks;
-    bool has_addr, has_size, has_blocks, has_allocated, has_active, has_requested;
+    bool has_addr, has_size, has_blocks;
 };
 
 /* ---- blocks ---- */
@@ -67,6 +68,7 @@ static int take_state(struct snapshot_reader *reader, struct pickle_value key, s
         parts->block.state = HISTORY_ACTIVE_PENDING_FREE;
         return VARVE_OK;
     default:
+        parts->block.state = HISTORY_ACTIVE_PENDING_FREE; /* neither free nor known to be in use */
         return field_fail_type(reader, key, value, "a state that is known");
     }
 }
@@ -74,25 +76,37 @@ static int take_state(struct snapshot_reader *reader, struct pickle_value key, s
 static int take_block_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                             struct block_parts *parts)
 {
+    int error = VARVE_OK;
+    unsigned has = 0;
     switch (field_word(key)) {
     case WORD_ADDRESS:
-        parts->has_addr = true;
+        parts->block.keys |= HISTORY_HAS_ADDRESS;
         return field_address(reader, key, value, &parts->block.addr);
     case WORD_SIZE:
         parts->has_size = true;
         return field_size(reader, key, value, &parts->block.size);
     case WORD_REQUESTED_SIZE:
-        parts->has_requested = true;
-        return field_size(reader, key, value, &parts->block.requested);
+        has = HISTORY_HAS_REQUESTED;
+        error = field_size(reader, key, value, &parts->block.requested);
+        parts->has_requested |= error == VARVE_OK;
+        break;
     case WORD_STATE:
-        return take_state(reader, key, value, parts);
+        has = HISTORY_HAS_TYPE;
+        error = take_state(reader, key, value, parts);
+        break;
     case WORD_FRAMES:
-        return frames_take(reader, key, value, &parts->block.stack);
+        has = HISTORY_HAS_FRAMES;
+        error = frames_take(reader, key, value, &parts->block.stack);
+        break;
     case WORD_HISTORY:
-        return take_block_history(reader, key, value, parts);
+        rest_add(reader, key, value);
+        return field_soften_kept(reader, take_block_history(reader, key, value, parts));
     default:
+        rest_add(reader, key, value);
         return VARVE_OK;
     }
+    parts->block.keys |= error == VARVE_OK ? has : 0;
+    return field_soften(reader, error, key, value);
 }
 
 /* Within its segment and behind the block before, which ends at `next`. */
@@ -119,6 +133,7 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     struct history_segment *segment = &parts->segment;
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
+    reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_block_field(reader, object->items[i], object->items[i + 1], &block);
     }
@@ -128,7 +143,8 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     if (!block.has_size || !block.has_state) {
         return field_fail_missing(reader, value.offset, block.has_size ? "state" : "size");
     }
-    block.block.addr = block.has_addr ? block.block.addr : *next;
+    block.block.rest = rest_take(reader);
+    block.block.addr = block.block.keys & HISTORY_HAS_ADDRESS ? block.block.addr : *next;
     if (!block.has_requested) {
         block.block.requested = block.block.state == HISTORY_INACTIVE ? 0 : block.block.size;
     }
@@ -138,11 +154,11 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     }
     *next = block.block.addr + block.block.size;
     if (block.block.state != HISTORY_INACTIVE) {
-        segment->active += parts->has_active ? 0 : block.block.size;
-        segment->requested += parts->has_requested ? 0 : block.block.requested;
+        segment->active += segment->keys & HISTORY_HAS_ACTIVE ? 0 : block.block.size;
+        segment->requested += segment->keys & HISTORY_HAS_REQUESTED ? 0 : block.block.requested;
     }
     if (block.block.state == HISTORY_ACTIVE_ALLOCATED) {
-        segment->allocated += parts->has_allocated ? 0 : block.block.size;
+        segment->allocated += segment->keys & HISTORY_HAS_ALLOCATED ? 0 : block.block.size;
     }
     *history_add_block(&reader->history->devices[parts->device]) = block.block;
     segment->block_count++;
@@ -186,12 +202,61 @@ static int take_segment_type(struct snapshot_reader *reader, struct pickle_value
                                                     : field_fail_type(reader, key, value, "'small' or 'large'");
 }
 
+/* Which is unknown if it is odd, or of no meaning. */
+static int take_optional(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                         struct history_segment *segment)
+{
+    int error = VARVE_OK;
+    unsigned has = 0;
+    switch (field_word(key)) {
+    case WORD_ALLOCATED_SIZE:
+        has = HISTORY_HAS_ALLOCATED;
+        error = field_size(reader, key, value, &segment->allocated);
+        break;
+    case WORD_ACTIVE_SIZE:
+        has = HISTORY_HAS_ACTIVE;
+        error = field_size(reader, key, value, &segment->active);
+        break;
+    case WORD_REQUESTED_SIZE:
+        has = HISTORY_HAS_REQUESTED;
+        error = field_size(reader, key, value, &segment->requested);
+        break;
+    case WORD_STREAM:
+        has = HISTORY_HAS_STREAM;
+        error = field_stream(reader, key, value, &segment->stream);
+        break;
+    case WORD_SEGMENT_TYPE:
+        has = HISTORY_HAS_TYPE;
+        error = take_segment_type(reader, key, value, &segment->is_small);
+        break;
+    case WORD_SEGMENT_POOL_ID:
+        has = HISTORY_HAS_POOL;
+        segment->pool_is_list = value.type == PICKLE_LIST;
+        error = field_pool(reader, key, value, segment->pool_id);
+        break;
+    case WORD_IS_EXPANDABLE:
+        has = HISTORY_HAS_EXPANDABLE;
+        error = field_bool(reader, key, value, &segment->is_expandable);
+        break;
+    case WORD_FRAMES:
+        has = HISTORY_HAS_FRAMES;
+        error = frames_take(reader, key, value, &segment->stack);
+        break;
+    default:
+        rest_add(reader, key, value);
+        break;
+    }
+    segment->keys |= error == VARVE_OK ? has : 0;
+    return field_soften(reader, error, key, value);
+}
+
 static int take_segment_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                               struct segment_parts *parts)
 {
     struct history_segment *segment = &parts->segment;
     switch (field_word(key)) {
     case WORD_DEVICE:
+        segment->keys |= HISTORY_HAS_DEVICE;
         return take_device(reader, key, value, &parts->device);
     case WORD_ADDRESS:
         parts->has_addr = true;
@@ -199,33 +264,13 @@ static int take_segment_field(struct snapshot_reader *reader, struct pickle_valu
     case WORD_TOTAL_SIZE:
         parts->has_size = true;
         return field_size(reader, key, value, &segment->size);
-    case WORD_ALLOCATED_SIZE:
-        parts->has_allocated = true;
-        return field_size(reader, key, value, &segment->allocated);
-    case WORD_ACTIVE_SIZE:
-        parts->has_active = true;
-        return field_size(reader, key, value, &segment->active);
-    case WORD_REQUESTED_SIZE:
-        parts->has_requested = true;
-        return field_size(reader, key, value, &segment->requested);
-    case WORD_STREAM:
-        return field_stream(reader, key, value, &segment->stream);
-    case WORD_SEGMENT_TYPE:
-        return take_segment_type(reader, key, value, &segment->is_small);
-    case WORD_SEGMENT_POOL_ID:
-        segment->pool_is_list = value.type == PICKLE_LIST;
-        return field_pool(reader, key, value, segment->pool_id);
-    case WORD_IS_EXPANDABLE:
-        return field_bool(reader, key, value, &segment->is_expandable);
-    case WORD_FRAMES:
-        return frames_take(reader, key, value, &segment->stack);
     case WORD_BLOCKS:
         parts->has_blocks = true;
         parts->blocks_key = key;
         parts->blocks = value; /* they need the segment's address, which may come later */
         return VARVE_OK;
     default:
-        return VARVE_OK;
+        return take_optional(reader, key, value, segment);
     }
 }
 
@@ -250,6 +295,7 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
     struct segment_parts parts = {0};
+    reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
     }
@@ -258,6 +304,7 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
     if (error == VARVE_OK) {
         struct history_device *device = history_device(reader->history, parts.device);
         parts.segment.first_block = device->block_count;
+        parts.segment.rest = rest_take(reader);
         pickle_retain(&reader->pickle.memory, parts.blocks);
         error = take_blocks(reader, &parts);
         pickle_release(&reader->pickle.memory, parts.blocks);

@@ -90,41 +90,39 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
     return error;
 }
 
+static int take_setting(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                        struct history_settings *settings)
+{
+    switch (field_word(key)) {
+    case WORD_CONF:
+        return take_text(reader, key, value, settings);
+    case WORD_MAX_SPLIT_SIZE:
+        return take_max_split(reader, key, value, &settings->max_split_size);
+    case WORD_GC_THRESHOLD:
+        return take_threshold(reader, key, value, &settings->garbage_collection_threshold);
+    case WORD_EXPANDABLE_SEGMENTS:
+        return field_bool(reader, key, value, &settings->expandable_segments);
+    case WORD_ROUNDUP_POWER2_DIVISIONS:
+        return take_divisions(reader, key, value, settings->divisions);
+    default:
+        return VARVE_OK;
+    }
+}
+
 int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct history_settings *settings = &reader->history->settings;
-    if (value.type == PICKLE_NONE) {
-        return VARVE_OK;
-    }
+    reader->rest.count = 0;
     if (value.type != PICKLE_DICT) {
-        return field_fail_type(reader, key, value, "a dict");
+        return value.type == PICKLE_NONE ? VARVE_OK : field_fail_type(reader, key, value, "a dict");
     }
     struct pickle_object *object;
     int error = field_dict(reader, value, &object);
-    settings->is_known = true;
-    reader->rest.count = 0;
+    settings->is_known = error == VARVE_OK;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         struct pickle_value name = object->items[i], item = object->items[i + 1];
         rest_add(reader, name, item);
-        switch (field_word(name)) {
-        case WORD_CONF:
-            error = take_text(reader, name, item, settings);
-            break;
-        case WORD_MAX_SPLIT_SIZE:
-            error = take_max_split(reader, name, item, &settings->max_split_size);
-            break;
-        case WORD_GC_THRESHOLD:
-            error = take_threshold(reader, name, item, &settings->garbage_collection_threshold);
-            break;
-        case WORD_EXPANDABLE_SEGMENTS:
-            error = field_bool(reader, name, item, &settings->expandable_segments);
-            break;
-        case WORD_ROUNDUP_POWER2_DIVISIONS:
-            error = take_divisions(reader, name, item, settings->divisions);
-            break;
-        default:
-            break;
-        }
+        error = field_soften_kept(reader, take_setting(reader, name, item, settings));
     }
     reader->history->rests.settings = rest_take(reader);
     return error;

@@ -98,9 +98,20 @@ static uint8_t decide_role(void *context, struct pickle *pickle, size_t position
 
 /* ---- the items of lists ---- */
 
+/* The snapshot has a trace of the device; false: there are too many. */
+static bool has_device(struct snapshot_reader *reader, size_t device)
+{
+    struct history_rests *rests = &reader->history->rests;
+    if (history_device(reader->history, device) == NULL) {
+        return false;
+    }
+    rests->traces = device >= rests->traces ? (uint16_t)(device + 1) : rests->traces;
+    return true;
+}
+
 static int take_trace_item(struct snapshot_reader *reader, size_t device, struct pickle_value item)
 {
-    if (history_device(reader->history, device) == NULL) {
+    if (!has_device(reader, device)) {
         reader->position = (struct snapshot_position){0};
         return field_fail(reader, item.offset, "'device_traces' is for more than 256 devices");
     }
@@ -146,7 +157,7 @@ static int take_trace(struct snapshot_reader *reader, size_t device, struct pick
     if (list->role > PICKLE_ROLE_PLAIN && (list->role != ROLE_TRACE || list->number != device)) {
         return field_fail(reader, value.offset, "its trace was begun elsewhere in the snapshot");
     }
-    if (history_device(reader->history, device) == NULL) {
+    if (!has_device(reader, device)) {
         return field_fail(reader, value.offset, "'device_traces' is for more than 256 devices");
     }
     if (list->role != ROLE_TRACE) {
@@ -285,6 +296,7 @@ static void keep(struct snapshot_reader *reader, struct pickle_value key, struct
 
 static int take_root(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
+    int error;
     reader->position = (struct snapshot_position){0};
     switch (field_word(key)) {
     case WORD_SEGMENTS:
@@ -292,10 +304,14 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
     case WORD_DEVICE_TRACES:
         return take_list_key(reader, key, value, false);
     case WORD_ALLOCATOR_SETTINGS:
-        return settings_take(reader, key, value);
+        error = settings_take(reader, key, value);
+        if (!reader->history->settings.is_known) {
+            keep(reader, key, value);
+        }
+        return field_soften_kept(reader, error);
     case WORD_TRACE_ALLOC_OVERFLOWED:
         keep(reader, key, value);
-        return take_overflowed(reader, key, value);
+        return field_soften_kept(reader, take_overflowed(reader, key, value));
     default:
         if (is_snapshot(reader, value) && !reader->has_segments && !reader->has_traces) {
             note_snapshot(reader, key);
@@ -400,6 +416,9 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
     if (root.type == PICKLE_LIST && !object->is_replaced) {
         reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
     }
+    reader->history->rests.is_list = root.type == PICKLE_LIST;
+    reader->history->rests.lacks_segments = !reader->has_segments;
+    reader->history->rests.lacks_traces = !reader->has_traces;
     if (!reader->has_segments && !reader->has_traces) {
         return field_fail(reader, root.offset, "not a snapshot: it has neither key 'segments' nor key 'device_traces'");
     }

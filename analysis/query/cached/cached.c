@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#define POOLS_OWN 2 /* numbers of the allocator's own pools, large and small, are below */
+
 static uint64_t free_bytes(const struct segment_item *item)
 {
     return item->mapped > item->active ? item->mapped - item->active : 0;
@@ -78,6 +80,12 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
     }
 }
 
+static void add_item(struct segment_item **items, size_t *count, size_t *capacity, const struct segment_item *item)
+{
+    *items = memory_grow(*items, capacity, *count, sizeof(**items));
+    (*items)[(*count)++] = *item;
+}
+
 static void take_segment(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
 {
     struct cached_sums *sums = &cached->sums;
@@ -93,16 +101,18 @@ static void take_segment(struct cached *cached, const struct varve_layout *layou
     sums->segments++;
     sums->reserved += item->mapped;
     if (item->active > 0) {
-        cached->used = memory_grow(cached->used, &cached->used_capacity, cached->used_count, sizeof(cached->used[0]));
-        cached->used[cached->used_count++] = *item;
+        add_item(&cached->used, &cached->used_count, &cached->used_capacity, item);
         take_blocks(cached, layout, item);
-        return;
+    } else if (item->first.pool >= POOLS_OWN) {
+        add_item(&cached->kept, &cached->kept_count, &cached->kept_capacity, item);
+        sums->kept_segments++;
+        sums->in_kept += item->mapped;
+    } else {
+        add_item(&cached->empty, &cached->empty_count, &cached->empty_capacity, item);
+        sums->empty_segments++;
+        sums->in_empty += item->mapped;
+        sums->largest_empty = item->mapped > sums->largest_empty ? item->mapped : sums->largest_empty;
     }
-    cached->empty = memory_grow(cached->empty, &cached->empty_capacity, cached->empty_count, sizeof(cached->empty[0]));
-    cached->empty[cached->empty_count++] = *item;
-    sums->empty_segments++;
-    sums->in_empty += item->mapped;
-    sums->largest_empty = item->mapped > sums->largest_empty ? item->mapped : sums->largest_empty;
 }
 
 static void sort(void *items, size_t count, size_t item_bytes, int (*compare_items)(const void *, const void *))
@@ -121,6 +131,7 @@ void cached_load(struct cached *cached, const struct varve_layout *layout)
     }
     sort(cached->holes, cached->hole_count, sizeof(cached->holes[0]), compare_holes);
     sort(cached->empty, cached->empty_count, sizeof(cached->empty[0]), compare_segments);
+    sort(cached->kept, cached->kept_count, sizeof(cached->kept[0]), compare_segments);
     sort(cached->used, cached->used_count, sizeof(cached->used[0]), compare_segments);
 }
 
@@ -128,6 +139,7 @@ void cached_free(struct cached *cached)
 {
     free(cached->holes);
     free(cached->empty);
+    free(cached->kept);
     free(cached->used);
     *cached = (struct cached){0};
 }

@@ -61,6 +61,10 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
     print_largest(out, sums->largest_hole, sums->holes);
     print_sum(out, "free as whole segments", sums->in_empty, sums->empty_segments, "empty segment", "empty segments");
     print_largest(out, sums->largest_empty, sums->empty_segments);
+    if (sums->kept_segments > 0) {
+        print_sum(out, "kept by private pools", sums->in_kept, sums->kept_segments, "empty segment", "empty segments");
+        putc('\n', out);
+    }
     if (sums->implied_blocks > 0) {
         fprintf(out, "  of what is used, %s in %s %s lie in segments that no event names\n",
                 format_bytes((int64_t)sums->implied_bytes).text, format_count((int64_t)sums->implied_blocks).text,
@@ -81,15 +85,16 @@ static void print_heading(const struct writer *writer, const char *what, size_t 
     putc('\n', writer->out);
 }
 
-static void print_empty(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
+static void print_unused(const struct writer *writer, const struct segments_part *part, const char *heading,
+                         const struct segment_item *items, size_t count)
 {
-    if (cached->empty_count == 0) {
+    if (count == 0) {
         return;
     }
-    print_heading(writer, "empty segments, which could be given back: the largest first", cached->empty_count);
+    print_heading(writer, heading, count);
     fprintf(writer->out, "  %-14s %10s %-9s %6s\n", "address", "size", "pool", "stream");
-    for (size_t i = 0; i < shown(writer, cached->empty_count); i++) {
-        const struct segment_item *item = &cached->empty[i];
+    for (size_t i = 0; i < shown(writer, count); i++) {
+        const struct segment_item *item = &items[i];
         char pool[POOL_NAME_BYTES];
         pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u%s\n", item->addr,
@@ -225,7 +230,10 @@ static void print_part(struct writer *writer, const struct segments_part *part)
     struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     ladder_print(writer->out, &ladder);
-    print_empty(writer, part, &cached);
+    print_unused(writer, part, "empty segments, which could be given back: the largest first", cached.empty,
+                 cached.empty_count);
+    print_unused(writer, part, "empty segments that a private pool keeps while its CUDA graph or MemPool lives",
+                 cached.kept, cached.kept_count);
     print_holes(writer, part, &cached);
     print_used(writer, part, &cached);
     owners_free(writer->owners);
@@ -339,6 +347,8 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
     json_integer(object, "empty_segments", (int64_t)cached.sums.empty_segments);
     json_integer(object, "in_empty_segments", (int64_t)cached.sums.in_empty);
     json_integer(object, "largest_empty_segment", (int64_t)cached.sums.largest_empty);
+    json_integer(object, "kept_segments", (int64_t)cached.sums.kept_segments);
+    json_integer(object, "in_kept_segments", (int64_t)cached.sums.in_kept);
     struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     json_add(object, "ladder", ladder_json(&ladder));

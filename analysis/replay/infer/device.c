@@ -35,14 +35,14 @@ int replay_start_of(const struct history *history, const struct history_device *
     return result != VARVE_OK ? result : replay_start_rebuild(history, trace, &config, start_out, message);
 }
 
-static bool names_pools(const struct history_device *trace)
+bool replay_has_pools(const struct history_device *trace)
 {
     for (size_t i = 0; i < trace->segment_count; i++) {
         if (trace->segments[i].pool_id[0] != 0 || trace->segments[i].pool_id[1] != 0) {
             return true;
         }
     }
-    return false;
+    return replay_pools_are_named(trace);
 }
 
 static bool has_ranges(const struct varve_alloc_snapshot *start)
@@ -135,8 +135,7 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
     inferred->trace = history->devices[index];
     inferred->trace.events += inferred->hints.first;
     inferred->trace.event_count -= inferred->hints.first;
-    bool derives_pools =
-        inferred->hints.derives_pools || names_pools(&inferred->trace) || replay_pools_are_named(&inferred->trace);
+    bool derives_pools = inferred->hints.derives_pools || replay_has_pools(&inferred->trace);
     int result = replay_scan(&inferred->trace, &inferred->scan, message);
     VARVE_THEN(result, check_reserved(&inferred->scan, capacity, message));
     inferred->total = total_of(inferred, capacity);

@@ -39,6 +39,8 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
 /// Release all but the hints and the calls.
 void replay_device_clear(struct replay_device *inferred);
 
+/// Its segments at the end, or its events, name private pools.
+bool replay_has_pools(const struct history_device *trace);
 /// Bytes in segments before the first event.
 int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out, struct varve_message *message);
 /// The start with the history's own settings; the caller frees segments and blocks with free.

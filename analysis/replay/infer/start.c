@@ -315,6 +315,7 @@ static bool undo(struct rebuild *rebuild, const struct history_event *event)
             return false;
         }
         rebuild->blocks[*found].state = VARVE_BLOCK_ACTIVE_ALLOCATED;
+        rebuild->blocks[*found].requested = event->size; /* blocks of old versions do not say it */
         return true;
     case HISTORY_SEGMENT_ALLOC:
         return undo_segment_alloc(rebuild, event);

@@ -81,6 +81,13 @@ static void slot_drop(struct islands *islands, uint64_t number)
 
 /* ---- an island's share of the sums ---- */
 
+/* A private pool keeps its memory while its CUDA graph or MemPool lives: what is free in it is no cache, with a block
+ * in use beside it or without. Numbers 0 and 1 are the allocator's own pools. */
+static bool is_cache(const struct islands *islands, const struct island *island, uint64_t active)
+{
+    return active == 0 && islands->pools[island->pool].key >> 16 < 2;
+}
+
 /* The share of an island that is `bytes` long goes, as it was counted. */
 static void island_discount(struct islands *islands, const struct island *island, uint64_t bytes)
 {
@@ -94,8 +101,8 @@ static void island_discount(struct islands *islands, const struct island *island
 /* It comes, as it is now. */
 static void island_count(struct islands *islands, struct island *island, uint64_t bytes)
 {
-    island->cached = island->active == 0 ? bytes : 0;
-    island->open = island->active == 0 ? 0 : bytes - island->active - island->fresh;
+    island->cached = is_cache(islands, island, island->active) ? bytes : 0;
+    island->open = island->cached > 0 ? 0 : bytes - island->active - (island->active > 0 ? island->fresh : 0);
     islands->sums.bytes[LADDER_RESERVED] += bytes;
     islands->sums.bytes[LADDER_CACHED] += island->cached;
     islands->sums.bytes[LADDER_QUANTUM] += bytes - island->active - island->cached - island->open;
@@ -339,10 +346,12 @@ static bool is_island(struct walk *walk, const struct range *range)
     uint64_t free_bytes = range->end - range->start - active;
     walk->fresh += fresh;
     walk->sums.bytes[LADDER_RESERVED] += range->end - range->start;
-    walk->sums.bytes[LADDER_CACHED] += active == 0 ? free_bytes : 0;
-    walk->sums.bytes[LADDER_QUANTUM] += active == 0 ? 0 : fresh;
-    walk->open += active == 0 ? 0 : free_bytes - fresh;
-    walk->pools[island->pool] += active == 0 ? 0 : free_bytes - fresh;
+    uint64_t quantum = active == 0 ? 0 : fresh;
+    uint64_t open = is_cache(islands, island, active) ? 0 : free_bytes - quantum;
+    walk->sums.bytes[LADDER_CACHED] += free_bytes - quantum - open;
+    walk->sums.bytes[LADDER_QUANTUM] += quantum;
+    walk->open += open;
+    walk->pools[island->pool] += open;
     return true;
 }
 

@@ -23,10 +23,12 @@ struct layout_block;
 struct varve_layout;
 
 struct island {
-    uint64_t active;       /* bytes of blocks in use or pending */
-    uint64_t fresh;        /* bytes that no block has had yet */
-    uint64_t cached, open; /* free bytes: all of them, or those that are not fresh */
-    uint32_t segment;      /* number in the layout; 0: the slot is spare, and `pool` links it */
+    uint64_t active; /* bytes of blocks in use or pending */
+    uint64_t fresh;  /* bytes that no block has had yet */
+    /* free bytes: all of an island without blocks, or those that are not fresh; in a private pool those of an island
+     * without blocks are open, too */
+    uint64_t cached, open;
+    uint32_t segment; /* number in the layout; 0: the slot is spare, and `pool` links it */
     uint32_t pool;
 };
 

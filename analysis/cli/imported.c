@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analysis/cli/imported.h"
+
+#include "analysis/history/input/stream.h"
+#include "analysis/history/read.h"
+#include "analysis/import/import.h"
+#include "analysis/import/log.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+int imported_read(const char *path, struct history **history_out, struct progress *progress,
+                  struct varve_message *message)
+{
+    struct varve_message ignored = {""};
+    struct input_stream *input;
+    enum import_source source;
+    struct stat status;
+    *history_out = NULL;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || history_is_database(path) ||
+        input_stream_open(path, &input, &ignored) != VARVE_OK) {
+        return VARVE_OK;
+    }
+    bool is_one = import_recognise(input, &source, &ignored) == VARVE_OK && source == IMPORT_SOURCE_PYTORCH;
+    input_stream_close(input);
+    return is_one ? history_read_pytorch(path, history_out, progress, message) : VARVE_OK;
+}
+
+int imported_folder(struct imported *imported, struct varve_message *message)
+{
+    const char *parent = getenv("TMPDIR");
+    char path[4096 + 16];
+    snprintf(path, sizeof(path), "%.4000s/varve.db", parent != NULL && parent[0] != '\0' ? parent : "/tmp");
+    int error = varve_publish_folder_make(path, true, imported->folder, sizeof(imported->folder), message);
+    if (error != VARVE_OK) {
+        imported->folder[0] = '\0';
+    }
+    return error;
+}
+
+int imported_open(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
+                  struct varve_message *message)
+{
+    struct import_result ignored;
+    char database[sizeof(imported->folder) + 16];
+    *imported = (struct imported){NULL, ""};
+    int error = imported_folder(imported, message);
+    snprintf(database, sizeof(database), "%s/imported.db", imported->folder);
+    VARVE_THEN(error, import_pytorch_history(history, path, database, false, progress, &ignored, message));
+    VARVE_THEN(error, database_open(database, DATABASE_DERIVED, &imported->database, message));
+    if (error == VARVE_OK) {
+        database_call(imported->database, path);
+    }
+    return error;
+}
+
+void imported_close(struct imported *imported)
+{
+    if (imported->database != NULL) {
+        database_close(imported->database);
+    }
+    if (imported->folder[0] != '\0') {
+        varve_publish_folder_remove(imported->folder);
+    }
+    *imported = (struct imported){NULL, ""};
+}

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories of PyTorch's caching allocator, made: random requests to a small model of that allocator, written as its
+versions from 1.12 to 2.12 write snapshots, with the truth of each beside it. The model is independent of varve's
+allocator: it knows small and large pools, streams, private pools, deferred frees, a memory limit and a device that
+others fill. `History(seed)` is one of them."""
+
+import bisect
+import itertools
+import random
+
+KIB, MIB = 1 << 10, 1 << 20
+BASE = 0x7F0000000000
+VERSIONS = ("1.12", "1.13", "2.0", "2.1", "2.2", "2.6", "2.11", "2.12")
+
+
+class Block:  # pylint: disable=too-many-instance-attributes
+    def __init__(self, segment, addr, size):
+        self.segment, self.addr, self.size = segment, addr, size
+        self.requested, self.state, self.frames, self.uses = 0, "inactive", None, 0
+
+    def key(self):
+        return self.segment.stream, self.size, self.addr
+
+
+class Segment:  # pylint: disable=too-few-public-methods
+    def __init__(self, addr, size, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
+        self.addr, self.size, self.stream, self.pool, self.is_small, self.frames = \
+            addr, size, stream, pool, is_small, frames
+        self.blocks = [Block(self, addr, size)]
+
+
+class OutOfMemory(Exception):
+    pass
+
+
+class Allocator:  # pylint: disable=too-many-instance-attributes
+    """One device. Events are tuples (action, addr, size, stream, frames, pool)."""
+
+    def __init__(self, rng, limit=None, total=80 << 30, others=0):
+        self.rng, self.limit, self.total, self.others = rng, limit, total, others
+        self.segments, self.free, self.events, self.pending = [], {}, [], []
+        self.reserved, self.next_addr, self.gone, self.retries = 0, BASE, [], 0
+        self.freeable = []
+
+    def record(self, action, addr, size, stream, frames, pool):  # pylint: disable=too-many-arguments
+        self.events.append((action, addr, size, stream, frames, pool))
+
+    # ---- free blocks, in the order that PyTorch looks for them ----
+
+    def insert(self, block):
+        bisect.insort(self.free.setdefault((block.segment.pool, block.segment.is_small), []), block, key=Block.key)
+
+    def remove(self, block):
+        blocks = self.free[block.segment.pool, block.segment.is_small]
+        del blocks[bisect.bisect_left(blocks, block.key(), key=Block.key)]
+
+    def find(self, size, stream, pool, is_small):
+        blocks = self.free.get((pool, is_small), [])
+        place = bisect.bisect_left(blocks, (stream, size, 0), key=Block.key)
+        return blocks[place] if place < len(blocks) and blocks[place].segment.stream == stream else None
+
+    # ---- the device ----
+
+    def place(self, size):
+        """Where the device puts a segment: often where one was given back."""
+        for number, (addr, room) in enumerate(self.gone):
+            if room >= size and self.rng.random() < 0.7:
+                del self.gone[number]
+                if room > size:
+                    self.gone.append((addr + size, room - size))
+                return addr
+        addr = self.next_addr
+        self.next_addr += (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB * self.rng.choice((1, 1, 2))
+        return addr
+
+    def device_free(self):
+        return max(0, min(self.total - self.others, self.total) - self.reserved)
+
+    def make_segment(self, size, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
+        room = self.total - self.others if self.limit is None else min(self.limit, self.total - self.others)
+        if self.reserved + size > room:
+            return None
+        self.reserved += size
+        segment = Segment(self.place(size), size, stream, pool, is_small, frames)
+        bisect.insort(self.segments, segment, key=lambda one: one.addr)
+        self.record("segment_alloc", segment.addr, size, stream, frames, pool)
+        return segment
+
+    def release(self, frames):
+        """All events first, then what is free in whole: the default pool's large ones first."""
+        self.complete(self.pending[:], frames)
+        pools = [((0, 0), False), ((0, 0), True)]
+        pools += [(pool, is_small) for pool in self.freeable for is_small in (False, True)]
+        for pool in pools:
+            for block in self.free.get(pool, [])[:]:
+                if len(block.segment.blocks) == 1:
+                    self.remove(block)
+                    self.segments.remove(block.segment)
+                    self.reserved -= block.size
+                    self.gone.append((block.addr, block.size))
+                    self.record("segment_free", block.addr, block.size, block.segment.stream, frames, pool[0])
+
+    # ---- requests ----
+
+    def malloc(self, requested, stream, frames, pool=(0, 0)):
+        size = max(512, (requested + 511) // 512 * 512)
+        is_small = size <= MIB
+        if pool == (0, 0):
+            self.complete([one for one in self.pending if one.uses == 0], frames)
+        block = self.find(size, stream, pool, is_small)
+        if block is not None:
+            self.remove(block)
+        else:
+            wanted = 2 * MIB if is_small else 20 * MIB
+            if size >= 10 * MIB:
+                wanted = (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+            segment = self.make_segment(wanted, stream, pool, is_small, frames)
+            if segment is None and pool == (0, 0):
+                self.retries += 1
+                self.release(frames)
+                segment = self.make_segment(wanted, stream, pool, is_small, frames)
+            if segment is None:
+                self.record("oom", self.device_free(), size, stream, frames, pool)
+                raise OutOfMemory
+            block = segment.blocks[0]
+        rest = block.size - size
+        if rest >= 512 if is_small else rest > MIB:  # what remains is the block, with what it was last asked for
+            front = Block(block.segment, block.addr, size)
+            block.segment.blocks.insert(block.segment.blocks.index(block), front)
+            block.addr, block.size = block.addr + size, rest
+            self.insert(block)
+            block = front
+        block.requested, block.state, block.frames = requested, "active_allocated", frames
+        self.record("alloc", block.addr, requested, stream, frames, pool)
+        return block
+
+    def free_block(self, block, frames):
+        self.record("free_requested", block.addr, block.requested, block.segment.stream, frames, block.segment.pool)
+        if block.uses > 0:
+            block.state = "active_pending_free"
+            self.pending.append(block)
+        else:
+            self.complete_one(block, frames)
+
+    def complete(self, blocks, frames):
+        for block in blocks:
+            self.pending.remove(block)
+            self.complete_one(block, frames)
+
+    def complete_one(self, block, frames):
+        self.record("free_completed", block.addr, block.requested, block.segment.stream, frames, block.segment.pool)
+        block.state, block.frames, block.uses = "inactive", None, 0
+        blocks = block.segment.blocks
+        place = blocks.index(block)
+        if place + 1 < len(blocks) and blocks[place + 1].state == "inactive":
+            self.remove(blocks[place + 1])
+            block.size += blocks.pop(place + 1).size
+        if place > 0 and blocks[place - 1].state == "inactive":
+            self.remove(blocks[place - 1])
+            before = blocks.pop(place - 1)
+            block.addr, block.size = before.addr, before.size + block.size
+        self.insert(block)
+
+
+class History:  # pylint: disable=too-many-instance-attributes
+    """What was drawn, the snapshot, and what is true of it."""
+
+    def __init__(self, seed):
+        self.rng = rng = random.Random(seed)
+        self.seed = seed
+        self.version = rng.choice(VERSIONS)
+        self.number = VERSIONS.index(self.version)
+        self.protocol = rng.choice((2, 3, 4, 5))
+        self.has_stacks = rng.random() < 0.6
+        self.has_pools = rng.random() < 0.3
+        self.is_limited = rng.random() < 0.25
+        self.is_full = self.is_limited and rng.random() < 0.5
+        self.streams = [0] + [0x55550000 + 64 * number for number in range(rng.choice((0, 0, 1, 3)))]
+        self.kept = rng.choice(("all", "all", "all", "late", "late", "none", "one"))
+        self.odd = rng.random() < 0.3 and self.number > 1
+        self.skipped = rng.choice(("free_requested", "free_completed")) if rng.random() < 0.1 else None
+        self.unknown_entries = self.unknown_fields = 0
+        self.stacks = [[{"name": f"f{depth}", "filename": f"/u/{letter}.py", "line": 10 * depth + ord(letter)}
+                        for depth in range(rng.randint(1, 4))] for letter in "abcdef"]
+        self.devices = [self.run() for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+        self.traces = [self.cut(device) for device in self.devices]
+        self.times = self.draw_times()
+        self.snapshot = self.write()
+
+    # ---- what happens ----
+
+    def stack(self):
+        return self.rng.choice(self.stacks) if self.has_stacks else None
+
+    def size(self):
+        rng = self.rng
+        return rng.choice((rng.randint(1, 2000), rng.randint(1, MIB), rng.randint(MIB, 9 * MIB),
+                           rng.randint(9 * MIB, 60 * MIB), 4 * MIB, 512 * rng.randint(1, 64)))
+
+    def run(self):
+        rng = self.rng
+        limit = rng.randint(60, 300) * MIB if self.is_limited else None
+        device = Allocator(rng, others=(80 << 30) - limit) if self.is_full else Allocator(rng, limit)
+        live, pool, pool_stream, numbers = [], (0, 0), 0, itertools.count(1)
+        is_graph = len(self.streams) > 1  # captures are on streams of their own; else MemPools
+        for _ in range(rng.choice((0, 3, 40, 120, 250))):
+            choice = rng.random()
+            if self.has_pools and rng.random() < 0.04:
+                pool = (0, 0) if pool != (0, 0) else (next(numbers), 0) if is_graph else (0, next(numbers))
+                pool_stream = rng.choice(self.streams[1:] if is_graph else self.streams)
+            if choice < 0.5 or not live:
+                stream = pool_stream if pool != (0, 0) else rng.choice(self.streams)
+                try:
+                    live.append(device.malloc(self.size(), stream, self.stack(), pool))
+                except OutOfMemory:
+                    pass
+            elif choice < 0.94:
+                block = live.pop(rng.randrange(len(live)))
+                if len(self.streams) > 1 and rng.random() < 0.3 and block.segment.pool == (0, 0):
+                    block.uses = 1
+                device.free_block(block, self.stack())
+            elif choice < 0.97:
+                for block in device.pending:
+                    block.uses = 0 if rng.random() < 0.5 else block.uses
+            elif pool == (0, 0):
+                device.release(self.stack())
+        return device
+
+    # ---- what a snapshot has of it ----
+
+    def has_traces(self):
+        return self.number >= 2
+
+    def cut(self, device):
+        count = len(device.events)
+        first = {"all": 0, "late": self.rng.randint(0, count), "none": count, "one": max(0, count - 1)}[self.kept]
+        if not self.has_traces():
+            first = count
+        return [event for event in device.events[first:] if event[0] != self.skipped]
+
+    def draw_times(self):
+        """One clock for all devices; none in versions up to 2.1."""
+        if self.number < VERSIONS.index("2.2"):
+            return None
+        now = 1_700_000_000_000_000
+        times = [[0] * len(trace) for trace in self.traces]
+        left = [iter(range(len(trace))) for trace in self.traces]
+        turns = [number for number, trace in enumerate(self.traces) for _ in trace]
+        self.rng.shuffle(turns)
+        for number in turns:
+            now += self.rng.choice((0, 1, 7, 1000))
+            times[number][next(left[number])] = now
+        return times
+
+    def write_block(self, block):
+        written = {"size": block.size, "state": block.state}
+        if self.version in ("1.13", "2.0") and block.state != "inactive" and self.has_stacks:
+            written["history"] = [{"addr": block.addr, "real_size": block.requested, "frames": block.frames}]
+        if self.number >= 3:
+            written |= {"address": block.addr, "requested_size": block.requested,
+                        "frames": block.frames or []}
+        return written
+
+    def write_segment(self, number, segment):
+        used = [block for block in segment.blocks if block.state == "active_allocated"]
+        active = [block for block in segment.blocks if block.state != "inactive"]
+        written = {"device": number, "address": segment.addr, "total_size": segment.size,
+                   "allocated_size": sum(block.size for block in used),
+                   "active_size": sum(block.size for block in active), "stream": segment.stream,
+                   "segment_type": "small" if segment.is_small else "large",
+                   "blocks": [self.write_block(block) for block in segment.blocks]}
+        if self.number >= 3:
+            pool = segment.pool if self.protocol % 2 else list(segment.pool)
+            written |= {"requested_size": sum(block.requested for block in active), "segment_pool_id": pool,
+                        "is_expandable": False, "frames": segment.frames or []}
+        return written
+
+    def write_event(self, event, time_us):
+        action, addr, size, stream, frames, pool = event
+        written = {"action": action, "device_free" if action == "oom" else "addr": addr, "size": size,
+                   "stream": stream}
+        if frames is not None:
+            written["frames"] = frames
+        if time_us is not None:
+            written["time_us"] = time_us
+        if self.version in ("2.11", "2.12"):
+            written |= {"compile_context": "N/A", "user_metadata": ""}
+        if self.version == "2.12":
+            written["pool_id"] = pool
+        return written
+
+    def write_trace(self, number):
+        times = self.times[number] if self.times is not None else itertools.repeat(None)
+        entries = [self.write_event(event, time_us) for event, time_us in zip(self.traces[number], times)]
+        for _ in range(self.rng.randint(1, 3) if self.odd else 0):
+            self.make_odd(entries)
+        return entries
+
+    def make_odd(self, entries):
+        """What a version that is yet to come may write."""
+        rng = self.rng
+        place = rng.randint(0, len(entries))
+        kind = rng.choice(("action", "key", "field", "annotate", "none"))
+        if kind == "action":
+            self.unknown_entries += 1
+            entries.insert(place, {"action": "segment_trim", "addr": BASE, "size": 512, "stream": 0})
+        elif kind == "annotate":
+            entries.insert(place, {"action": "annotate", "message": "step"})
+        elif kind == "none":
+            self.unknown_entries += 1
+            entries.insert(place, {"action": "alloc", "addr": None, "size": 512, "stream": 0})
+        elif place < len(entries) and entries[place]["action"] not in ("segment_trim", "annotate") \
+                and entries[place].get("addr", 0) is not None:
+            if kind == "key":
+                entries[place]["confidence"] = rng.choice((1.5, None, [1, {"a": (2, -3)}], "high", 1 << 63))
+            elif "colour" not in entries[place]:
+                entries[place] |= {"colour": 1, "frames": 7}
+                self.unknown_fields += 1
+
+    def write(self):
+        segments = [self.write_segment(number, segment) for number, device in enumerate(self.devices)
+                    for segment in device.segments]
+        traces = [self.write_trace(number) for number in range(len(self.devices))]
+        if not self.has_traces():
+            return segments
+        if self.kept == "none" and self.rng.random() < 0.5 and not any(traces):
+            traces = []
+        written = {"segments": segments, "device_traces": traces}
+        if self.number >= VERSIONS.index("2.2"):
+            written["allocator_settings"] = {
+                "PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0,
+                "expandable_segments": False, "roundup_power2_divisions": {str(1 << i): 0 for i in range(16)}}
+        if self.number >= VERSIONS.index("2.6"):
+            written["external_annotations"] = []
+        return written
+
+    # ---- what is true ----
+
+    def truth(self, number):
+        """Of a device's trace: allocations, and the most that was allocated at a time, in requested bytes as far as the
+        snapshot has them; what was there before the first entry counts, too."""
+        device, trace = self.devices[number], self.traces[number]
+        known = {block.addr: block.requested if self.knows_requests() else block.size
+                 for segment in device.segments for block in segment.blocks if block.state != "inactive"}
+        waiting = {block.addr for segment in device.segments for block in segment.blocks
+                   if block.state == "active_pending_free"}
+        # backwards: what is live before each entry
+        live = dict(known)
+        for action, addr, size, *_ in reversed(trace):
+            if action == "alloc":
+                del live[addr]
+            elif action == ("free_completed" if self.skipped != "free_completed" else "free_requested"):
+                live[addr] = size
+            elif action == "free_requested":
+                live[addr] = size  # what the block itself did not say
+        allocations, now = len(live), sum(live.values())
+        peak = now
+        asked = set()
+        for action, addr, size, *_ in trace:
+            if action == "alloc":
+                live[addr] = size
+                now += size
+                allocations += 1
+            elif action == "free_requested" or (action == "free_completed" and addr not in asked):
+                now -= live[addr]
+                asked.add(addr)
+            if action == "free_completed":
+                asked.discard(addr)
+            peak = max(peak, now)
+        if self.skipped == "free_requested":  # of which nobody knows when: at the end
+            begun = {event[1] for event in trace if event[0] == "alloc"}
+            now -= sum(live[addr] for addr in waiting & begun)
+        return {"allocations": allocations, "peak_bytes": peak, "live_bytes": now}
+
+    def is_decided(self):
+        """All that the allocator decided follows from the snapshot: private pools do only where entries name them."""
+        is_deferred = self.skipped is not None and len(self.streams) > 1  # nobody knows from when, or until when
+        return not is_deferred and (not self.has_pools or self.version == "2.12")
+
+    def knows_requests(self):
+        return self.number >= 3 or (self.version in ("1.13", "2.0") and self.has_stacks)
