@@ -264,7 +264,6 @@ class Named(Kinds):
         self.assertIn("1 entry that this version cannot read is left out", recording.varve(
             "import", odd, "-o", self.database()).err)
         pages = self.write("snapshot.pickle", SNAPSHOT_PICKLE)
-        self.refused("leaks", pages, words=("a pickle, as snapshots", "not a trace database", "varve import"))
         self.refused("dtr", pages, words=("not a log of operators",))
 
     def test_traces_without_addresses(self):
