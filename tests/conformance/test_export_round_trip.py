@@ -209,10 +209,10 @@ class RoundTrip(Case):
         for name in ("cudagraph_private_pool", "pools_free"):
             self.varve("import", "--force", path_of(name), "-o", self.path)
             self.varve("replay", "--force", path_of(name), "-o", replayed)
-            pools = [self.rows(path, "SELECT e.kind, e.addr, p.capture_id, p.user_id FROM events e JOIN pool p ON p.device"
-                                     " = e.device AND p.number = e.pool WHERE e.kind IN ('alloc', 'free_requested',"
-                                     " 'free_completed', 'segment_alloc', 'segment_free') ORDER BY e.seq")
-                     for path in (self.path, replayed)]
+            pools = [self.rows(path, "SELECT e.kind, e.addr, p.capture_id, p.user_id FROM events e JOIN pool p ON"
+                                     " p.device = e.device AND p.number = e.pool WHERE e.kind IN ('alloc',"
+                                     " 'free_requested', 'free_completed', 'segment_alloc', 'segment_free')"
+                                     " ORDER BY e.seq") for path in (self.path, replayed)]
             self.assertEqual(*pools)
             self.assertGreater(len({row[2:] for row in pools[0]}), 3)
         whole = load(path_of("pools_free"))

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import recording  # noqa: E402
 from history_generator import History  # noqa: E402
 
-HISTORIES = 2000 if recording.IS_FULL else 60
+HISTORIES = 2000 if recording.IS_FULL else 48
 PLAYED = 10 if recording.IS_FULL else 30  # one in so many is also played under other rules
 ANSWERS = (["report", "--json"], ["segments", "--json"], ["replay", "--verify", "--json"])
 PLAYS = (["compare", "--json", "--jobs", "1"], ["advise", "--json"], ["oom", "--json", "--all"],

@@ -353,10 +353,11 @@ CREATE VIEW leak_moment AS
 -- largest: size and, in the low 32 bits, call site of the largest; allocations: of the line in the whole recording;
 -- run: the most work of its processes; cover: the largest part of it that was the line's time; work: that of the line's
 -- time, in all processes; shared_bytes: of objects of Python that are in the heap as well (above 512 bytes: Python's
--- allocator asks malloc for each). Comparing with constants before the join makes this quick.
+-- allocator asks malloc for each).
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
-            SELECT *, max(1, to_work - from_work) AS run
+            SELECT *, max(1, to_work - from_work) AS run,
+                iif(EXISTS (SELECT 1 FROM work), (to_work - from_work) / 100, 0) AS lasting -- events are more than those
             FROM (SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment,
                     coalesce((SELECT w.allocations + (min(l.begin_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
                         WHERE w.process_id = l.process_id AND w.ts_ns <= l.begin_ns ORDER BY w.ts_ns DESC LIMIT 1),
@@ -366,12 +367,6 @@ CREATE VIEW leak_tenth AS
                         WHERE w.process_id = l.process_id AND w.ts_ns <= l.end_ns ORDER BY w.ts_ns DESC LIMIT 1),
                         l.end_ns) AS to_work
                 FROM leak_moment l)),
-        least AS MATERIALIZED (
-            SELECT iif(EXISTS (SELECT 1 FROM work), max(run) / 10000, 0) AS lifetime, min(at_ns) AS at_ns FROM moment),
-        long AS (
-            SELECT domain, callsite_id, process_id, size, alloc_ns, free_ns FROM allocation
-            WHERE free_ns IS NULL OR free_requested_seq - alloc_seq >= (SELECT lifetime FROM least)
-                OR free_ns > (SELECT at_ns FROM least)),
         placed AS MATERIALIZED (
             SELECT a.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, a.process_id, a.callsite_id,
                 a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run, m.to_work, m.moment,
@@ -382,8 +377,10 @@ CREATE VIEW leak_tenth AS
                     coalesce((SELECT w.allocations + (min(a.free_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
                         WHERE w.process_id = a.process_id AND w.ts_ns <= a.free_ns ORDER BY w.ts_ns DESC LIMIT 1),
                         a.free_ns) END AS freed
-            FROM long a CROSS JOIN moment m ON m.process_id = a.process_id LEFT JOIN callsite c ON c.id = a.callsite_id
-            WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> 7),
+            FROM allocation a CROSS JOIN moment m ON m.process_id = a.process_id
+                LEFT JOIN callsite c ON c.id = a.callsite_id
+            WHERE (a.free_ns IS NULL OR a.free_requested_seq - a.alloc_seq >= m.lasting OR a.free_ns > m.at_ns)
+                AND a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> 7),
         lasting AS (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= run / 100.0),
         whole AS MATERIALIZED (
             SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, sum(x.allocations) AS allocations
