@@ -16,11 +16,11 @@
 /* In millionths of the whole: tried in turn until the tree is small enough. */
 static const int64_t shares[] = {0, 20, 100, 300, 1000, 3000, 10000};
 
-static int load(struct call_tree *tree, struct database *database, const struct call_tree_symbols *symbols,
-                const char *domain, int metric, bool is_inverted, struct varve_message *message)
+static int load(struct call_tree *tree, struct database *database, struct call_tree_stacks *stacks, const char *domain,
+                int metric, bool is_inverted, struct varve_message *message)
 {
     struct call_tree_options options = {
-        .symbols = symbols,
+        .stacks = stacks,
         .domain = domain,
         .metric = (enum call_tree_metric)metric,
         .figure = CALL_TREE_BYTES,
@@ -85,8 +85,8 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
 
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
 {
-    struct call_tree_symbols symbols;
-    call_tree_symbols_load(&symbols, database);
+    struct call_tree_stacks stacks;
+    call_tree_stacks_load(&stacks, database, false);
     page_open(writer, '[');
     struct cursor cursor;
     cursor_open(
@@ -98,7 +98,7 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
     while (error == VARVE_OK && cursor_next(&cursor)) {
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */
-            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
+            error = load(&tree, database, &stacks, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
             if (error == VARVE_OK && tree.count > 0) {
                 write_tree(writer, &tree);
             }
@@ -106,7 +106,7 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
         }
     }
     cursor_close(&cursor);
-    call_tree_symbols_free(&symbols);
+    call_tree_stacks_free(&stacks);
     page_close(writer, ']');
     return error;
 }

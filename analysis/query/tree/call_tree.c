@@ -23,7 +23,7 @@
 const char *const call_tree_metric_names[] = {"peak", "allocated", "leaked", "temporary", NULL};
 
 /* A frame below a caller. Keys are ids of symbols: of equal ones the smallest. */
-struct source_node {
+struct call_tree_source {
     uint32_t parent, key;
     uint32_t first_child, next; /* ROOT: none */
     int64_t own[CALL_TREE_FIGURES], total[CALL_TREE_FIGURES];
@@ -45,11 +45,9 @@ struct pending {
 struct builder {
     struct call_tree *tree;
     struct database *database;
-    const uint32_t *keys; /* those of struct call_tree_symbols */
-    const bool *is_plumbing;
-    size_t symbol_limit;
-    struct source_node *sources; /* callers first; ROOT is none */
-    size_t source_count, source_capacity;
+    struct call_tree_stacks *stacks;
+    struct call_tree_source *sources; /* those of the stacks: callers first; ROOT is none */
+    size_t source_count, symbol_limit;
     size_t node_capacity;
     struct pending *stack; /* the next one last */
     size_t stack_count, stack_capacity;
@@ -69,14 +67,14 @@ const char *call_tree_words(enum call_tree_metric metric)
 
 /* ---- what the database has ---- */
 
-void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database)
+static void symbols_load(struct call_tree_stacks *stacks, struct database *database)
 {
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
-    symbols->limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
-    symbols->keys = memory_resize(NULL, symbols->limit * sizeof(*symbols->keys));
-    memset(symbols->keys, 0, symbols->limit * sizeof(*symbols->keys));
-    symbols->is_plumbing = memory_resize(NULL, symbols->limit);
-    memset(symbols->is_plumbing, 0, symbols->limit);
+    stacks->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
+    stacks->keys = memory_resize(NULL, stacks->symbol_limit * sizeof(*stacks->keys));
+    memset(stacks->keys, 0, stacks->symbol_limit * sizeof(*stacks->keys));
+    stacks->is_plumbing = memory_resize(NULL, stacks->symbol_limit);
+    memset(stacks->is_plumbing, 0, stacks->symbol_limit);
     struct cursor cursor;
     cursor_open(
         &cursor, database,
@@ -84,59 +82,51 @@ void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-        if (id > 0 && id < (int64_t)symbols->limit) {
-            symbols->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
-            symbols->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+        if (id > 0 && id < (int64_t)stacks->symbol_limit) {
+            stacks->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
+            stacks->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
         }
     }
     cursor_close(&cursor);
 }
 
-void call_tree_symbols_free(struct call_tree_symbols *symbols)
+static uint32_t add_source(struct call_tree_stacks *stacks, uint32_t parent, uint32_t key)
 {
-    free(symbols->keys);
-    free(symbols->is_plumbing);
-    *symbols = (struct call_tree_symbols){0};
-}
-
-static uint32_t add_source(struct builder *builder, uint32_t parent, uint32_t key)
-{
-    builder->sources =
-        memory_grow(builder->sources, &builder->source_capacity, builder->source_count, sizeof(*builder->sources));
-    builder->sources[builder->source_count] = (struct source_node){.parent = parent, .key = key};
-    return (uint32_t)builder->source_count++;
+    stacks->sources =
+        memory_grow(stacks->sources, &stacks->source_capacity, stacks->source_count, sizeof(*stacks->sources));
+    stacks->sources[stacks->source_count] = (struct call_tree_source){.parent = parent, .key = key};
+    return (uint32_t)stacks->source_count++;
 }
 
 /* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so
  * are repetitions. */
-static uint32_t find_source(struct builder *builder, struct map *numbers, uint32_t parent, uint32_t key)
+static uint32_t find_source(struct call_tree_stacks *stacks, uint32_t parent, uint32_t key)
 {
-    bool folds = !builder->tree->options.all_frames;
     uint64_t where = (uint64_t)parent << 32 | key;
-    if (folds && (builder->is_plumbing[key] || (parent != ROOT && builder->sources[parent].key == key))) {
+    if (!stacks->all_frames && (stacks->is_plumbing[key] || (parent != ROOT && stacks->sources[parent].key == key))) {
         return parent;
     }
-    const uint64_t *found = map_find(numbers, where);
+    const uint64_t *found = map_find(&stacks->numbers, where);
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    uint32_t number = add_source(builder, parent, key);
-    map_put(numbers, where, number);
+    uint32_t number = add_source(stacks, parent, key);
+    map_put(&stacks->numbers, where, number);
     return number;
 }
 
 /* The keys of the frames that stack nodes refer to, by id. */
-static uint32_t *read_frames(const struct builder *builder, int64_t limit)
+static uint32_t *read_frames(const struct call_tree_stacks *stacks, struct database *database, int64_t limit)
 {
     uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
     memset(keys, 0, (size_t)limit * sizeof(*keys));
     struct cursor cursor;
-    cursor_open(&cursor, builder->database, "SELECT id, symbol_id FROM stack_frame");
+    cursor_open(&cursor, database, "SELECT id, symbol_id FROM stack_frame");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
-        if (id > 0 && id < limit && symbol > 0 && symbol < (int64_t)builder->symbol_limit) {
-            keys[id] = builder->keys[symbol];
+        if (id > 0 && id < limit && symbol > 0 && symbol < (int64_t)stacks->symbol_limit) {
+            keys[id] = stacks->keys[symbol];
         }
     }
     cursor_close(&cursor);
@@ -144,52 +134,71 @@ static uint32_t *read_frames(const struct builder *builder, int64_t limit)
 }
 
 /* The source node of each stack node, by id. A caller that does not come before its frame is as good as none. */
-static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_t limit)
+static void nodes_load(struct call_tree_stacks *stacks, struct database *database)
 {
-    int64_t frame_limit =
-        database_number_limit(builder->database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
-    uint32_t *frames = read_frames(builder, frame_limit);
-    uint32_t *nodes = memory_resize(NULL, (size_t)limit * sizeof(*nodes));
-    memset(nodes, 0, (size_t)limit * sizeof(*nodes));
+    stacks->node_limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
+    int64_t frame_limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
+    uint32_t *frames = read_frames(stacks, database, frame_limit);
+    stacks->nodes = memory_resize(NULL, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
+    memset(stacks->nodes, 0, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
     struct cursor cursor;
-    cursor_open(&cursor, builder->database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
+    cursor_open(&cursor, database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
         int64_t frame = cursor_integer(&cursor, 2);
         uint32_t key = frame > 0 && frame < frame_limit ? frames[frame] : NO_FRAME;
-        if (id > 0 && id < limit) {
-            uint32_t caller = parent > 0 && parent < id ? nodes[parent] : ROOT;
-            nodes[id] = key != NO_FRAME ? find_source(builder, numbers, caller, key) : caller;
+        if (id > 0 && id < stacks->node_limit) {
+            uint32_t caller = parent > 0 && parent < id ? stacks->nodes[parent] : ROOT;
+            stacks->nodes[id] = key != NO_FRAME ? find_source(stacks, caller, key) : caller;
         }
     }
     cursor_close(&cursor);
     free(frames);
-    return nodes;
+}
+
+void call_tree_stacks_load(struct call_tree_stacks *stacks, struct database *database, bool all_frames)
+{
+    *stacks = (struct call_tree_stacks){.all_frames = all_frames};
+    add_source(stacks, ROOT, NO_FRAME);
+    symbols_load(stacks, database);
+    nodes_load(stacks, database);
+}
+
+void call_tree_stacks_free(struct call_tree_stacks *stacks)
+{
+    map_free(&stacks->numbers);
+    free(stacks->keys);
+    free(stacks->is_plumbing);
+    free(stacks->sources);
+    free(stacks->nodes);
+    free(stacks->domain);
+    *stacks = (struct call_tree_stacks){0};
 }
 
 /* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing
  * from end to end is shown by its line as well. */
-static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint32_t node, int64_t symbol)
+static uint32_t find_callsite(const struct builder *builder, uint32_t node, int64_t symbol)
 {
     const struct call_tree_options *options = &builder->tree->options;
-    uint32_t key = symbol > 0 && symbol < (int64_t)builder->symbol_limit ? builder->keys[symbol] : NO_FRAME;
+    struct call_tree_stacks *stacks = builder->stacks;
+    uint32_t key = symbol > 0 && symbol < (int64_t)stacks->symbol_limit ? stacks->keys[symbol] : NO_FRAME;
     uint32_t number = node;
     for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
-        if (number == ROOT || builder->sources[number].key == key) {
+        if (number == ROOT || stacks->sources[number].key == key) {
             break;
         }
-        number = builder->sources[number].parent;
+        number = stacks->sources[number].parent;
     }
     if (node != ROOT) {
-        return number != ROOT && builder->sources[number].key == key ? number : node;
+        return number != ROOT && stacks->sources[number].key == key ? number : node;
     }
-    const uint64_t *found = map_find(numbers, key);
+    const uint64_t *found = map_find(&stacks->numbers, key);
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    number = add_source(builder, ROOT, key);
-    map_put(numbers, key, number);
+    number = add_source(stacks, ROOT, key);
+    map_put(&stacks->numbers, key, number);
     return number;
 }
 
@@ -205,7 +214,7 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     }
 
 /* False: figures that can't be. */
-static bool read_callsites(struct builder *builder, struct map *numbers, const uint32_t *nodes, int64_t limit)
+static bool read_callsites(struct builder *builder)
 {
     static const char *const sql[][2] = {
         [CALL_TREE_PEAK] = CALLSITES("t.peak_bytes", "t.peak_allocations"),
@@ -214,6 +223,7 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
         [CALL_TREE_TEMPORARY] = CALLSITES("0", "t.temporary"),
     };
     const struct call_tree_options *options = &builder->tree->options;
+    struct call_tree_stacks *stacks = builder->stacks;
     struct cursor cursor;
     cursor_open(&cursor, builder->database, sql[options->metric][options->process_id != 0]);
     cursor_bind_text(&cursor, 1, options->domain);
@@ -223,19 +233,19 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
     bool is_right = true;
     while (is_right && cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
-        uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
+        uint32_t node = id > 0 && id < stacks->node_limit ? stacks->nodes[id] : ROOT;
         int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
         if (figures[0] == 0 && figures[1] == 0) {
             continue;
         }
-        uint32_t source = find_callsite(builder, numbers, node, cursor_integer(&cursor, 1));
-        builder->tree->has_stacks = builder->tree->has_stacks || builder->sources[source].key != NO_FRAME;
-        int64_t *total = builder->sources[ROOT].total;
+        uint32_t source = find_callsite(builder, node, cursor_integer(&cursor, 1));
+        stacks->has_stacks = stacks->has_stacks || stacks->sources[source].key != NO_FRAME;
+        int64_t *total = stacks->sources[ROOT].total;
         for (int i = 0; i < CALL_TREE_FIGURES; i++) {
             is_right = is_right && figures[i] >= 0 && figures[i] <= INT64_MAX - total[i];
             if (is_right) {
                 total[i] += figures[i];
-                builder->sources[source].own[i] += figures[i];
+                stacks->sources[source].own[i] += figures[i];
             }
         }
     }
@@ -244,11 +254,11 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
 }
 
 /* Callers have smaller numbers: one pass from the end adds up all subtrees. */
-static void add_up(struct builder *builder)
+static void add_up(struct call_tree_stacks *stacks)
 {
-    for (size_t i = builder->source_count - 1; i > ROOT; i--) {
-        struct source_node *node = &builder->sources[i];
-        struct source_node *parent = &builder->sources[node->parent];
+    for (size_t i = stacks->source_count - 1; i > ROOT; i--) {
+        struct call_tree_source *node = &stacks->sources[i];
+        struct call_tree_source *parent = &stacks->sources[node->parent];
         bool is_empty = true;
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
             node->total[figure] += node->own[figure];
@@ -273,7 +283,7 @@ static void add_child(struct builder *builder, const struct pending *child)
 
 static void find_callees(struct builder *builder, const struct pending *node, struct call_tree_node *out)
 {
-    const struct source_node *source = &builder->sources[node->source];
+    const struct call_tree_source *source = &builder->sources[node->source];
     memcpy(out->own, source->own, sizeof(out->own));
     for (uint32_t at = source->first_child; at != ROOT; at = builder->sources[at].next) {
         struct pending child = {.key = builder->sources[at].key, .source = at};
@@ -481,34 +491,49 @@ static void select_nodes(struct builder *builder)
     }
 }
 
+/* Figures of the sources, unless they have them already: of trees that differ by what is copied out alone. */
+static void figures_load(struct builder *builder)
+{
+    struct call_tree_stacks *stacks = builder->stacks;
+    const struct call_tree_options *options = &builder->tree->options;
+    if (stacks->domain == NULL || strcmp(stacks->domain, options->domain) != 0 || stacks->metric != options->metric ||
+        stacks->process_id != options->process_id || stacks->is_inverted != options->is_inverted) {
+        for (size_t i = 0; i < stacks->source_count; i++) {
+            struct call_tree_source *source = &stacks->sources[i];
+            *source = (struct call_tree_source){.parent = source->parent, .key = source->key};
+        }
+        free(stacks->domain);
+        stacks->domain = memory_copy_text(options->domain);
+        stacks->metric = options->metric;
+        stacks->process_id = options->process_id;
+        stacks->is_inverted = options->is_inverted;
+        stacks->has_stacks = false;
+        stacks->is_right = read_callsites(builder);
+        add_up(stacks);
+    }
+    builder->tree->has_stacks = stacks->has_stacks;
+    builder->sources = stacks->sources;
+    builder->source_count = stacks->source_count;
+    builder->symbol_limit = stacks->symbol_limit;
+}
+
 int call_tree_load(struct call_tree *tree, struct database *database, const struct call_tree_options *options,
                    struct varve_message *message)
 {
-    struct builder builder = {.tree = tree, .database = database};
-    const struct call_tree_symbols *symbols = options->symbols;
+    struct call_tree_stacks own = {0};
+    struct builder builder = {.tree = tree, .database = database, .stacks = options->stacks};
     *tree = (struct call_tree){.options = *options};
     if (options->metric == CALL_TREE_TEMPORARY) {
         tree->options.figure = CALL_TREE_ALLOCATIONS;
     }
-    add_source(&builder, ROOT, NO_FRAME);
-    struct call_tree_symbols own = {0};
-    if (symbols == NULL) {
-        call_tree_symbols_load(&own, database);
-        symbols = &own;
+    if (builder.stacks == NULL) {
+        builder.stacks = &own;
+        call_tree_stacks_load(&own, database, options->all_frames);
     }
-    builder.keys = symbols->keys;
-    builder.is_plumbing = symbols->is_plumbing;
-    builder.symbol_limit = symbols->limit;
-    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-    struct map numbers = {0};
-    uint32_t *nodes = read_nodes(&builder, &numbers, limit);
-    bool is_right = read_callsites(&builder, &numbers, nodes, limit);
-    map_free(&numbers);
-    free(nodes);
-    add_up(&builder);
+    figures_load(&builder);
+    const bool is_right = builder.stacks->is_right;
     select_nodes(&builder);
-    call_tree_symbols_free(&own);
-    free(builder.sources);
+    call_tree_stacks_free(&own);
     free(builder.stack);
     free(builder.children);
     free(builder.slots);

@@ -7,6 +7,8 @@
 #ifndef VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
 #define VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
 
+#include "analysis/base/map.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,15 +33,28 @@ enum call_tree_figure {
     CALL_TREE_FIGURES,
 };
 
-/* Which symbols of a database are one frame. */
-struct call_tree_symbols {
+struct call_tree_source;
+
+/* The stacks of a database, which all of its trees with the same frames begin with. */
+struct call_tree_stacks {
     uint32_t *keys;    /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
     bool *is_plumbing; /* likewise */
-    size_t limit;
+    size_t symbol_limit;
+    struct call_tree_source *sources;
+    size_t source_count, source_capacity;
+    struct map numbers; /* of sources, by caller and key */
+    uint32_t *nodes;    /* source of a stack node, by its id */
+    int64_t node_limit;
+    bool all_frames;
+    /* The tree whose figures the sources have: what is copied out may differ. NULL: none. Owned. */
+    char *domain;
+    enum call_tree_metric metric;
+    int64_t process_id;
+    bool is_inverted, has_stacks, is_right;
 };
 
 struct call_tree_options {
-    const struct call_tree_symbols *symbols; /* of the same database, for several trees; NULL: they are read */
+    struct call_tree_stacks *stacks; /* of the same database and `all_frames`, for several trees; NULL: they are read */
     const char *domain;
     int64_t process_id; /* 0: all processes; of one, what it had at the peak of all of them together */
     enum call_tree_metric metric;
@@ -82,9 +97,9 @@ struct call_tree {
 
 extern const char *const call_tree_metric_names[]; /* of the option and in JSON; ends with NULL */
 
-/// Owner: the caller, until call_tree_symbols_free.
-void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database);
-void call_tree_symbols_free(struct call_tree_symbols *symbols);
+/// Reading them takes longest of a tree. Owner: the caller, until call_tree_stacks_free.
+void call_tree_stacks_load(struct call_tree_stacks *stacks, struct database *database, bool all_frames);
+void call_tree_stacks_free(struct call_tree_stacks *stacks);
 /// Reading ends early on an error of the database: database_error. Errors: VARVE_ERROR_FORMAT (figures that can't be).
 /// Owner: the caller, until call_tree_free, also after an error.
 int call_tree_load(struct call_tree *tree, struct database *database, const struct call_tree_options *options,
