@@ -357,7 +357,7 @@ CREATE VIEW leak_moment AS
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
             SELECT *, max(1, to_work - from_work) AS run,
-                iif(EXISTS (SELECT 1 FROM work), (to_work - from_work) / 100, 0) AS lasting -- events are more than those
+                iif(EXISTS (SELECT 1 FROM work), (to_work - from_work) / 100, 0) AS lasting -- in events, which are more
             FROM (SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment,
                     coalesce((SELECT w.allocations + (min(l.begin_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
                         WHERE w.process_id = l.process_id AND w.ts_ns <= l.begin_ns ORDER BY w.ts_ns DESC LIMIT 1),
