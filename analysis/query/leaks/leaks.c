@@ -37,7 +37,8 @@
  * that is in both once. */
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 100) AS INTEGER) AS points, by_bytes, "
-    "is_library, coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes")
+    "is_library, coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), "
+    SERIES("live") SERIES("live_bytes")
     "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place, shared_bytes, "
     "sum(live_bytes - shared_bytes) " OF_LINE " AS together, "
     "coalesce(sum(live_bytes) FILTER (WHERE domain = 'heap') " OF_LINE ", -1), "
