@@ -154,6 +154,12 @@ struct derive_keyframe {
     uint64_t bytes;
 };
 
+/* The most of heap and mappings together, for the first time. */
+struct derive_host_peak {
+    uint64_t bytes, heap_bytes, mmap_bytes, seq; /* seq 0: never more than 0 bytes */
+    int64_t ts_ns;
+};
+
 struct derive_dirty {
     uint32_t process_id;
     uint32_t device;
@@ -195,8 +201,9 @@ struct derive {
     struct derive_process **processes; /* by process_id; NULL: not seen */
     size_t process_limit;
     struct domain_totals domains[SLOT_LIMIT]; /* by slot */
-    uint64_t ended_points;                    /* sample points kept of processes that ended */
-    uint64_t ended_shares;                    /* shares in call sites kept of these */
+    struct derive_host_peak host_peak;
+    uint64_t ended_points; /* sample points kept of processes that ended */
+    uint64_t ended_shares; /* shares in call sites kept of these */
     uint64_t sizes_refused;
     uint64_t frees_unknown; /* of addresses that nothing was recorded of, resizes included */
 };

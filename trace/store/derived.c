@@ -266,6 +266,19 @@ static int write_process(const struct writer *writer, uint32_t process_id, const
     return error;
 }
 
+/* Where there are both. */
+static int write_host_peak(const struct writer *writer)
+{
+    const struct derive *derive = writer->derive;
+    const struct derive_host_peak *peak = &derive->host_peak;
+    const bool has_both = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.allocations > 0 &&
+                          derive->domains[slot_of(DOMAIN_MMAP, 0)].all.allocations > 0;
+    return has_both && peak->seq != 0
+               ? WRITE_ROW(writer, STATEMENT_HOST_PEAK, VALUE(peak->bytes), VALUE(peak->heap_bytes),
+                           VALUE(peak->mmap_bytes), VALUE(peak->seq), VALUE(peak->ts_ns))
+               : VARVE_OK;
+}
+
 static int write_totals(const struct writer *writer)
 {
     const struct derive *derive = writer->derive;
@@ -562,9 +575,10 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_main_ends, write_segments,  write_ladder_peaks, write_ooms,
-        write_marks,     write_keyframes, write_devices,   write_meanings,  write_calls,        write_streams,
-        write_works,     write_growths,   write_events,    write_operators, write_budgets,      write_remat_events};
+        write_callsites, write_totals,    write_main_ends, write_segments,    write_ladder_peaks,
+        write_ooms,      write_marks,     write_keyframes, write_devices,     write_meanings,
+        write_calls,     write_streams,   write_works,     write_host_peak,   write_growths,
+        write_events,    write_operators, write_budgets,   write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     VARVE_THEN(error, storages_finish(store, derive, message));
@@ -574,7 +588,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
         error = writer_execute(
             store,
             "DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_stat; DELETE FROM callsite_share;"
-            "DELETE FROM total_stat; DELETE FROM size_stat;"
+            "DELETE FROM total_stat; DELETE FROM size_stat; DELETE FROM host_peak;"
             "DELETE FROM sample; DELETE FROM segment; DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark;"
             "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
             "DELETE FROM device_call_stat; DELETE FROM device_memory;"

@@ -161,6 +161,9 @@ CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, de
     live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL,
     peak_seq INTEGER, peak_ns INTEGER, temporary INTEGER NOT NULL, failed INTEGER NOT NULL,
     PRIMARY KEY(process_id, domain, device)) STRICT, WITHOUT ROWID;
+-- The most of the domains heap and mmap together, of all processes, for the first time; a row if there are both.
+CREATE TABLE host_peak(bytes INTEGER NOT NULL, heap_bytes INTEGER NOT NULL, mmap_bytes INTEGER NOT NULL,
+    seq INTEGER NOT NULL, ts_ns INTEGER NOT NULL) STRICT;
 -- The same by size: above half of up_to_bytes, a power of two, up to it.
 CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
     up_to_bytes INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,

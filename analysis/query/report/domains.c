@@ -53,6 +53,20 @@ static void add_rss(struct table *table, struct database *database)
     }
 }
 
+/* Mappings that the heap did not ask for and the heap share the process's memory: as others count it. */
+static void add_host_peak(struct table *table, struct database *database)
+{
+    int64_t peak = database_integer(database, "SELECT bytes FROM host_peak", -1);
+    if (peak >= 0) {
+        table_add(table, "heap + mmap");
+        table_add(table, "");
+        table_add(table, format_bytes(peak).text);
+        for (int i = 0; i < 4; i++) {
+            table_add(table, "");
+        }
+    }
+}
+
 static void print_failed(FILE *out, const struct report_totals *totals)
 {
     for (size_t i = 0; i < totals->count; i++) {
@@ -81,6 +95,7 @@ static void print_totals(FILE *out, struct database *database, const struct repo
         table_add(&table, report_total_name(totals, row).text);
         add_total_cells(&table, row);
     }
+    add_host_peak(&table, database);
     add_rss(&table, database);
     if (totals->count > 0) {
         table_print(&table, out, true);

@@ -41,6 +41,16 @@ const struct report_section report_sections[] = {
         .is_short = true, .text = report_total_text, .json = report_total_json,
     },
     {
+        .key = "host_peak", .title = "Heap and mappings together",
+        .explanation = "The most that the heap and mappings of all processes had together; each has its own peak above.",
+        .absent = "There were no mappings, or no heap.",
+        .table = {
+            .sql = "SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1",
+            .columns = COLUMNS({"peak", true}, {"heap", true}, {"mmap", true}, {"at", true}, {"event", true}),
+            .kinds = "bbbdn",
+        },
+    },
+    {
         .key = "process_peaks", .title = "Processes by peak",
         .explanation = "Each process at its own peak: these add up to more than all together ever had.",
         .absent = "There is one process only.",

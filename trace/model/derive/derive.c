@@ -371,6 +371,15 @@ void derive_forget(struct derive *derive)
     derive->remat->events.is_closed = true;
 }
 
+static void host_peak_update(struct derive *derive, const struct event *event)
+{
+    const uint64_t heap = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.live_bytes;
+    const uint64_t mmap = derive->domains[slot_of(DOMAIN_MMAP, 0)].all.live_bytes;
+    if (heap + mmap > derive->host_peak.bytes) {
+        derive->host_peak = (struct derive_host_peak){heap + mmap, heap, mmap, event->seq, event->ts_ns};
+    }
+}
+
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
 {
     uint8_t device = event->device;
@@ -381,6 +390,7 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
         return error;
     }
     derive->last_seq = event->seq;
+    host_peak_update(derive, event);
     if (derive->forgotten_count > 0) {
         forgotten_release(derive);
     }

@@ -267,6 +267,12 @@ CREATE TABLE total_stat AS SELECT s.who AS process_id, s.domain, s.of AS device,
     FROM (SELECT who, domain, of FROM course UNION SELECT who, domain, of FROM failure) s
         LEFT JOIN part p USING (who, domain, of) LEFT JOIN high h USING (who, domain, of)
         LEFT JOIN failure f USING (who, domain, of) GROUP BY 1, 2, 3;
+-- Heap and mappings together.
+CREATE TABLE host_peak AS SELECT bytes, heap_bytes, bytes - heap_bytes AS mmap_bytes, h.seq, e.ts_ns
+    FROM (SELECT seq, sum(sum(live * size)) OVER (ORDER BY seq) AS bytes,
+            sum(sum(iif(domain = 1, live * size, 0))) OVER (ORDER BY seq) AS heap_bytes
+        FROM change JOIN part USING (r) WHERE who = 0 AND domain IN (1, 2) GROUP BY seq) h
+        JOIN e ON e.seq = h.seq ORDER BY bytes DESC, h.seq LIMIT 1;
 -- A process's own work: where its 64th allocation was made, its 128th and so on, and its last.
 CREATE TABLE work AS WITH made_in_turn AS (SELECT process_id, alloc_ns AS ns, row_number() OVER
             (PARTITION BY process_id ORDER BY alloc_seq) AS n, count(*) OVER (PARTITION BY process_id) AS last

@@ -685,7 +685,7 @@ static void scene_compare(struct scene *scene)
         }
     }
     sqlite3_finalize(tables);
-    assert_int_equal(count, 25);
+    assert_int_equal(count, 26);
     query_expect(scene->db, "SELECT * FROM wrong", "");
 }
 
