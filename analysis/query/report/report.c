@@ -42,7 +42,7 @@ const struct report_section report_sections[] = {
     },
     {
         .key = "host_peak", .title = "Heap and mappings together",
-        .explanation = "The most that the heap and mappings of all processes had together; each has its own peak above.",
+        .explanation = "The most that heap and mappings of all processes had together; each has its own peak above.",
         .absent = "There were no mappings, or no heap.",
         .table = {
             .sql = "SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1",
