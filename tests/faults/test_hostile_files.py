@@ -523,7 +523,10 @@ class Terminal(Hostile):
         for command in ("report", "leaks", "peak", "info", "segments"):
             self.answer_text(command, self.path)
         history["device_traces"][0][1]["action"] = evil
-        self.refuse_text("import", self.write_pickle(history), "-o", self.name("second.db"))
+        status, _, err = self.bytes_of("import", self.write_pickle(history), "-o", self.name("second.db"))
+        self.assertEqual(status, 0, err)
+        self.assertIn(b"left out", err)
+        self.assert_text(err, "an action that is no word")
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class Keep(recording.Case):
         self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["callsites_joined"], joined)
 
     def test_largest_size(self):
-        outcome = self.record_loop("--max-size", "1M")
+        outcome = self.record_loop("--max-size", "2M")
         self.check_totals()
         self.assertIn("--max-size", outcome.err)
         kept = self.one("SELECT value FROM meta WHERE key = 'kept_events'")

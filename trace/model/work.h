@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define WORK_MARKS 128U    /* even */
+#define WORK_MARKS 256U    /* even */
 #define WORK_EVERY_MIN 64U /* a power of two */
 
 struct work {

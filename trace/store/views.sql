@@ -356,7 +356,7 @@ CREATE VIEW leak_moment AS
 -- allocator asks malloc for each).
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
-            SELECT *, max(1, to_work - from_work) AS run,
+            SELECT *, 1.0 * max(1, to_work - from_work) AS run,
                 iif(EXISTS (SELECT 1 FROM work), (to_work - from_work) / 100, 0) AS lasting -- in events, which are more
             FROM (SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment,
                     coalesce((SELECT w.allocations + (min(l.begin_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
@@ -391,11 +391,11 @@ CREATE VIEW leak_tenth AS
             FROM lasting GROUP BY 1, 2, 3 HAVING kept > 0),
         axis AS MATERIALIZED (
             SELECT f.domain, f.symbol_id, f.process_id, f.run, f.made AS first, f.moment, h.allocations,
-                max(1, f.to_work - f.made) AS span
+                1.0 * max(1, f.to_work - f.made) AS span
             FROM first f LEFT JOIN whole h ON h.domain = f.domain AND h.symbol_id = f.symbol_id),
         line AS MATERIALIZED (
-            SELECT domain, symbol_id, max(allocations) AS allocations, max(iif(moment = 'exec', 0, run)) AS run,
-                max(1.0 * span / run) AS cover, sum(span) AS work
+            SELECT domain, symbol_id, max(allocations) AS allocations, max(iif(moment = 'exec', 0.0, run)) AS run,
+                max(span / run) AS cover, sum(span) AS work
             FROM axis GROUP BY 1, 2),
         crossing AS (
             SELECT p.domain, p.symbol_id, p.size, p.since_ns, p.callsite_id,
