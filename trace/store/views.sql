@@ -351,9 +351,9 @@ CREATE VIEW leak_moment AS
 -- lasted to the end. Blocks that lived within one tenth are not counted, nor are those freed within a hundredth of the
 -- process's work. first_ns, last_ns: when the first and the last of them were allocated, since their process began;
 -- largest: size and, in the low 32 bits, call site of the largest; allocations: of the line in the whole recording;
--- run: the most work of its processes; cover: the largest part of it that was the line's time; work: that of the line's
--- time, in all processes; shared_bytes: of objects of Python that are in the heap as well (above 512 bytes: Python's
--- allocator asks malloc for each).
+-- process_work: the most work of its processes; cover: the largest part of it that was the line's time; line_work: that
+-- of the line's time, in all processes; shared_bytes: of objects of Python that are in the heap as well (above 512
+-- bytes: Python's allocator asks malloc for each).
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
             SELECT *, 1.0 * max(1, to_work - from_work) AS run,
@@ -410,7 +410,8 @@ CREATE VIEW leak_tenth AS
                 max((min(size, 1073741823) << 32) + coalesce(callsite_id, 0)) AS largest
             FROM crossing WHERE freed_in > made_in GROUP BY 1, 2, 3, 4)
     SELECT c.domain, nullif(c.symbol_id, 0) AS user_symbol_id, c.made_in, c.freed_in, c.blocks, c.bytes,
-        c.shared_bytes, c.first_ns, c.last_ns, c.largest, l.allocations, l.run, l.cover, l.work
+        c.shared_bytes, c.first_ns, c.last_ns, c.largest, l.allocations, l.run AS process_work, l.cover,
+        l.work AS line_work
     FROM cell c CROSS JOIN line l ON l.domain = c.domain AND l.symbol_id = c.symbol_id;
 
 -- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and
@@ -463,7 +464,8 @@ CREATE VIEW leak_line AS
                 sum(iif(made_in <= 9 AND freed_in > 9, bytes, 0)) AS b_9,
                 sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
                 min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
-                max(run) AS run, max(cover) AS cover, max(work) AS work, max(allocations) AS allocations,
+                max(process_work) AS run, max(cover) AS cover, max(line_work) AS work,
+                max(allocations) AS allocations,
                 max(iif(freed_in = 11, largest, 0)) AS largest,
                 sum(iif(freed_in = 11, shared_bytes, 0)) AS shared_bytes
             FROM leak_tenth GROUP BY domain, user_symbol_id HAVING n_10 > 0),
