@@ -9,18 +9,22 @@
 
 #include <stdint.h>
 
-#define WORK_MARKS 256U    /* even */
-#define WORK_EVERY_MIN 64U /* a power of two */
+#define WORK_MARKS 128U /* even */
+
+struct work_mark {
+    uint64_t seq;
+    int64_t ns;
+};
 
 struct work {
     uint64_t allocations;
-    int64_t first_ns, last_ns; /* of the first and the last of them */
-    uint64_t every;            /* a power of two; 0: there was none */
+    struct work_mark first, last; /* of them */
+    uint64_t every;               /* a power of two; 0: there was none */
     uint32_t count;
-    int64_t times_ns[WORK_MARKS]; /* of allocation (i + 1) * every */
+    struct work_mark marks[WORK_MARKS]; /* of allocation (i + 1) * every */
 };
 
-/// One more allocation, at `ns`, which is not before the others.
-void work_add(struct work *work, int64_t ns);
+/// One more allocation, by an event that is not before the others.
+void work_add(struct work *work, struct work_mark mark);
 
 #endif

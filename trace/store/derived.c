@@ -110,18 +110,18 @@ static int write_growths(const struct writer *writer)
 
 static int write_work(const struct writer *writer, uint32_t process_id, const struct work *work)
 {
-    int64_t begin_ns = work->first_ns;
+    struct work_mark begin = work->first;
     int error = VARVE_OK;
     for (uint32_t i = 0; i <= work->count && work->allocations > 0 && error == VARVE_OK; i++) {
         const uint64_t from = i * work->every;
         const bool is_last = i == work->count;
         const uint64_t to = is_last ? work->allocations : from + work->every;
-        const int64_t end_ns = is_last ? work->last_ns : work->times_ns[i];
-        if (to > from && end_ns > begin_ns) {
-            error = WRITE_ROW(writer, STATEMENT_WORK, VALUE(process_id), VALUE(begin_ns), VALUE(from), VALUE(end_ns),
-                              VALUE(to));
+        const struct work_mark end = is_last ? work->last : work->marks[i];
+        if (to > from && end.seq > begin.seq) {
+            error = WRITE_ROW(writer, STATEMENT_WORK, VALUE(process_id), VALUE(begin.seq), VALUE(begin.ns), VALUE(from),
+                              VALUE(end.seq), VALUE(end.ns), VALUE(to));
         }
-        begin_ns = end_ns;
+        begin = end;
     }
     return error;
 }

@@ -175,9 +175,10 @@ CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, dev
 CREATE TABLE callsite_growth(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL, tenth INTEGER NOT NULL,
     live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, PRIMARY KEY(callsite_id, domain, tenth))
     STRICT, WITHOUT ROWID;
--- A process's own work: the allocations that it had made by ts_ns, and how many a nanosecond it made until end_ns.
-CREATE TABLE work(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, allocations INTEGER NOT NULL,
-    end_ns INTEGER NOT NULL, rate REAL NOT NULL, PRIMARY KEY(process_id, ts_ns)) STRICT, WITHOUT ROWID;
+-- A process's own work: the allocations that it had made by event seq, and how many with each event until end_seq.
+CREATE TABLE work(process_id INTEGER NOT NULL, seq INTEGER NOT NULL, ts_ns INTEGER NOT NULL,
+    allocations INTEGER NOT NULL, end_seq INTEGER NOT NULL, end_ns INTEGER NOT NULL, rate REAL NOT NULL,
+    PRIMARY KEY(process_id, seq)) STRICT, WITHOUT ROWID;
 -- Every event while a trace is short, else thinned by time: allocated_max is the maximum since the row before.
 CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,

@@ -359,23 +359,26 @@ CREATE VIEW leak_tenth AS
             SELECT *, 1.0 * max(1, to_work - from_work) AS run,
                 iif(EXISTS (SELECT 1 FROM work), (to_work - from_work) / 100, 0) AS lasting -- in events, which are more
             FROM (SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment,
-                    coalesce((SELECT w.allocations + (min(l.begin_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
-                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.begin_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                    coalesce((SELECT w.allocations + w.rate * (w.end_seq - w.seq)
+                            * (min(l.begin_ns, w.end_ns) - w.ts_ns) / max(1, w.end_ns - w.ts_ns) FROM work w
+                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.begin_ns ORDER BY w.seq DESC LIMIT 1),
                         iif(EXISTS (SELECT 1 FROM work w WHERE w.process_id = l.process_id), 0, l.begin_ns))
                         AS from_work,
-                    coalesce((SELECT w.allocations + (min(l.end_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
-                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.end_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                    coalesce((SELECT w.allocations + w.rate * (w.end_seq - w.seq)
+                            * (min(l.end_ns, w.end_ns) - w.ts_ns) / max(1, w.end_ns - w.ts_ns) FROM work w
+                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.end_ns ORDER BY w.seq DESC LIMIT 1),
                         l.end_ns) AS to_work
                 FROM leak_moment l)),
         placed AS MATERIALIZED (
             SELECT a.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, a.process_id, a.callsite_id,
                 a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run, m.to_work, m.moment,
-                coalesce((SELECT w.allocations + (min(a.alloc_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
-                    WHERE w.process_id = a.process_id AND w.ts_ns <= a.alloc_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                coalesce((SELECT w.allocations + (min(a.alloc_seq, w.end_seq) - w.seq) * w.rate FROM work w
+                    WHERE w.process_id = a.process_id AND w.seq <= a.alloc_seq ORDER BY w.seq DESC LIMIT 1),
                     a.alloc_ns) AS made,
                 CASE WHEN a.free_ns <= m.at_ns THEN
-                    coalesce((SELECT w.allocations + (min(a.free_ns, w.end_ns) - w.ts_ns) * w.rate FROM work w
-                        WHERE w.process_id = a.process_id AND w.ts_ns <= a.free_ns ORDER BY w.ts_ns DESC LIMIT 1),
+                    coalesce((SELECT w.allocations + (min(a.free_requested_seq, w.end_seq) - w.seq) * w.rate FROM work w
+                        WHERE w.process_id = a.process_id AND w.seq <= a.free_requested_seq
+                        ORDER BY w.seq DESC LIMIT 1),
                         a.free_ns) END AS freed
             FROM allocation a CROSS JOIN moment m ON m.process_id = a.process_id
                 LEFT JOIN callsite c ON c.id = a.callsite_id

@@ -273,14 +273,19 @@ CREATE TABLE host_peak AS SELECT bytes, heap_bytes, bytes - heap_bytes AS mmap_b
             sum(sum(iif(domain = 1, live * size, 0))) OVER (ORDER BY seq) AS heap_bytes
         FROM change JOIN part USING (r) WHERE who = 0 AND domain IN (1, 2) GROUP BY seq) h
         JOIN e ON e.seq = h.seq ORDER BY bytes DESC, h.seq LIMIT 1;
--- A process's own work: where its 64th allocation was made, its 128th and so on, and its last.
-CREATE TABLE work AS WITH made_in_turn AS (SELECT process_id, alloc_ns AS ns, row_number() OVER
+-- A process's own work: marks at multiples of the smallest power of two of which there are no more than 128, the first
+-- and the last.
+CREATE TABLE work AS WITH RECURSIVE power(p) AS (SELECT 1 UNION ALL SELECT p * 2 FROM power WHERE p < 1 << 20),
+    made_in_turn AS (SELECT process_id, alloc_seq AS seq, alloc_ns AS ns, row_number() OVER
             (PARTITION BY process_id ORDER BY alloc_seq) AS n, count(*) OVER (PARTITION BY process_id) AS last
-        FROM allocation)
-    SELECT process_id, ns AS ts_ns, n AS allocations, next_ns AS end_ns, 1.0 * (next_n - n) / (next_ns - ns) AS rate
-    FROM (SELECT process_id, ns, n, lead(ns) OVER w AS next_ns, lead(n) OVER w AS next_n FROM (
-            SELECT process_id, ns, iif(n = 1, 0, n) AS n FROM made_in_turn WHERE n IN (1, last) OR n % 64 = 0)
-        WINDOW w AS (PARTITION BY process_id ORDER BY n)) WHERE next_ns > ns;
+        FROM allocation),
+    marked AS (SELECT *, lead(seq) OVER w AS end_seq, lead(ns) OVER w AS end_ns, lead(n) OVER w AS end_n FROM (
+            SELECT process_id, seq, ns, n FROM made_in_turn
+                WHERE n = last OR n % (SELECT min(p) FROM power WHERE last / p <= 128) = 0
+            UNION ALL SELECT process_id, seq, ns, 0 FROM made_in_turn WHERE n = 1)
+        WINDOW w AS (PARTITION BY process_id ORDER BY n))
+    SELECT process_id, seq, ns AS ts_ns, n AS allocations, end_seq, end_ns, 1.0 * (end_n - n) / (end_seq - seq) AS rate
+    FROM marked WHERE end_seq > seq;
 -- At the peak of the domain, of each device: what was opened more often than closed until then.
 CREATE TABLE at_peak AS SELECT p.r, 1 AS is_in FROM part p
         JOIN high h ON h.who = 0 AND h.domain = p.domain AND h.of = p.of

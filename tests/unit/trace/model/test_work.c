@@ -17,20 +17,21 @@
 
 TEST(test_work)
 {
-    static int64_t times_ns[ALLOCATIONS + 1];
+    static struct work_mark marks[ALLOCATIONS + 1];
     static struct work work;
     uint64_t random = test_first_seed(1);
     assert_int_equal(work.every, 0);
     for (uint64_t made = 1; made <= ALLOCATIONS; made++) {
-        times_ns[made] = times_ns[made - 1] + (int64_t)random_below(&random, 50);
-        work_add(&work, times_ns[made]);
+        marks[made].seq = marks[made - 1].seq + random_below(&random, 3);
+        marks[made].ns = marks[made - 1].ns + (int64_t)random_below(&random, 50);
+        work_add(&work, marks[made]);
         assert_int_equal(work.allocations, made);
-        assert_int_equal(work.first_ns, times_ns[1]);
-        assert_int_equal(work.last_ns, times_ns[made]);
+        assert_memory_equal(&work.first, &marks[1], sizeof(marks[1]));
+        assert_memory_equal(&work.last, &marks[made], sizeof(marks[1]));
         assert_true(work.count <= WORK_MARKS && work.count == made / work.every);
         if (made % 1000 == 0) {
             for (uint32_t i = 0; i < work.count; i++) {
-                assert_int_equal(work.times_ns[i], times_ns[(i + 1) * work.every]);
+                assert_memory_equal(&work.marks[i], &marks[(i + 1) * work.every], sizeof(marks[1]));
             }
         }
     }
