@@ -2,6 +2,8 @@
 /* Live blocks of a call site by the number of its allocations, in a fixed number of marks. */
 #include "trace/model/curve.h"
 
+#include "trace/model/work.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -15,18 +17,10 @@ void curve_add(struct curve **curve_out, uint64_t made, struct curve_point live)
         return;
     }
     curve->every = curve->every != 0 ? curve->every : CURVE_EVERY_MIN;
-    if ((made & (curve->every - 1)) != 0) {
-        return;
+    const int at = marks_next(curve->marks, sizeof(live), CURVE_MARKS, &curve->count, &curve->every, made);
+    if (at >= 0) {
+        curve->marks[at] = live;
     }
-    if (curve->count == CURVE_MARKS) {
-        curve->count = CURVE_MARKS / 2;
-        curve->every *= 2;
-        for (uint32_t i = 0; i < curve->count; i++) {
-            curve->marks[i] = curve->marks[2 * i + 1];
-        }
-        return; /* it would be the mark after an even one */
-    }
-    curve->marks[curve->count++] = live;
 }
 
 static uint64_t between(uint64_t from, uint64_t to, double part)

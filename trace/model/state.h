@@ -93,6 +93,12 @@ static inline int64_t process_main_end_ns(const struct derive_process *process)
     return process->main_end_seq != 0 ? process->main_end_ns : INT64_MAX;
 }
 
+/* Of a row that was closed: that was before main ended, so that it is left no longer. */
+static inline bool row_closed_in_main(const struct scratch_row *row, int64_t main_end_ns)
+{
+    return row->alloc_ns <= main_end_ns && row->free_ns <= main_end_ns;
+}
+
 struct derive_thread {
     uint32_t process_id; /* 0: not seen yet */
     int32_t pid;

@@ -186,17 +186,11 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
     }
 }
 
-/* Of a row that was closed: that was before main ended, so that it's left no longer. */
-static uint64_t closed_in_main(const struct totals_step *step, const struct scratch_row *row)
-{
-    return row->alloc_ns <= step->main_end_ns && row->free_ns <= step->main_end_ns;
-}
-
 void totals_close(const struct totals_step *step, const struct scratch_row *row)
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
-    const uint64_t in_main = closed_in_main(step, row), left_bytes = in_main * row->size;
+    const uint64_t in_main = row_closed_in_main(row, step->main_end_ns), left_bytes = in_main * row->size;
     for (unsigned i = 0; i < count; i++) {
         assert(callsites[i]->live_allocations > 0 && callsites[i]->live_bytes >= row->size);
         callsites[i]->frees++;
@@ -230,7 +224,7 @@ void totals_reopen(const struct totals_step *step, const struct scratch_row *row
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
-    const uint64_t in_main = closed_in_main(step, row), left_bytes = in_main * row->size;
+    const uint64_t in_main = row_closed_in_main(row, step->main_end_ns), left_bytes = in_main * row->size;
     for (unsigned i = 0; i < count; i++) {
         callsites[i]->frees--;
         callsites[i]->live_allocations++;

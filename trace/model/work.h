@@ -7,6 +7,7 @@
 #ifndef VARVE_TRACE_MODEL_WORK_H
 #define VARVE_TRACE_MODEL_WORK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define WORK_MARKS 128U /* even */
@@ -24,6 +25,10 @@ struct work {
     struct work_mark marks[WORK_MARKS]; /* of allocation (i + 1) * every */
 };
 
+/// Of `count` marks, in `limit` places (even) of `bytes` each, that of number `made` is due: where it goes. -1:
+/// nowhere, since it is no multiple of `*every` (a power of two) or, as all places were taken, every second mark was
+/// kept and that doubled.
+int marks_next(void *marks, size_t bytes, uint32_t limit, uint32_t *count, uint64_t *every, uint64_t made);
 /// One more allocation, by an event that is not before the others.
 void work_add(struct work *work, struct work_mark mark);
 

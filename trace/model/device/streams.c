@@ -43,7 +43,7 @@ void streams_count(struct derive *derive, const struct scratch_block *block, enu
                                        .stream = block->stream};
     struct derive_stream *stream = stream_get(derive->streams, &like);
     const int64_t main_end_ns = process_main_end_ns(derive->processes[like.process_id]);
-    const bool in_main = row->alloc_ns <= main_end_ns && (change == STREAM_OPENS || row->free_ns <= main_end_ns);
+    const bool in_main = change == STREAM_OPENS ? row->alloc_ns <= main_end_ns : row_closed_in_main(row, main_end_ns);
     if (change == STREAM_CLOSES) {
         stream->frees++;
         stream->live_bytes -= row->size;
