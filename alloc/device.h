@@ -249,6 +249,7 @@ struct varve_sim_options {
                                  pool reserves what the driver's would (sim/pool.c) */
     varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
     varve_sim_address reservation_address; /* NULL: count up */
+    int (*grant)(void *context); /* asked, under the lock, for each unit of memory to map; NULL: all are granted */
     void *address_context;
 };
 

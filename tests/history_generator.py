@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories of PyTorch's caching allocator, made: random requests to a small model of that allocator, written as its
 versions from 1.12 to 2.12 write snapshots, with the truth of each beside it. The model is independent of varve's
-allocator: it knows small and large pools, streams, private pools, deferred frees, a memory limit and a device that
-others fill. `History(seed)` is one of them."""
+allocator, after c10/cuda/CUDACachingAllocator.cpp: it knows small and large pools, streams, private pools, deferred
+frees, a memory limit, a device that others fill, and the settings that change decisions. `History(seed)` is one of
+them."""
 
 import bisect
 import itertools
@@ -10,6 +11,7 @@ import random
 
 KIB, MIB = 1 << 10, 1 << 20
 BASE = 0x7F0000000000
+UNLIMITED = 1 << 62
 VERSIONS = ("1.12", "1.13", "2.0", "2.1", "2.2", "2.6", "2.11", "2.12")
 
 
@@ -17,16 +19,71 @@ class Block:  # pylint: disable=too-many-instance-attributes
     def __init__(self, segment, addr, size):
         self.segment, self.addr, self.size = segment, addr, size
         self.requested, self.state, self.frames, self.uses = 0, "inactive", None, 0
+        self.freed_at = 0  # searches of its pool before
 
     def key(self):
         return self.segment.stream, self.size, self.addr
 
 
-class Segment:  # pylint: disable=too-few-public-methods
-    def __init__(self, addr, size, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
+    def is_used(self):
+        return self.state.startswith("active")
+
+    def beside(self, step):
+        """Its neighbour in the segment."""
+        place = self.segment.blocks.index(self) + step
+        return self.segment.blocks[place] if 0 <= place < len(self.segment.blocks) else None
+
+    def room(self):
+        """What a free block of an expandable segment can grow to."""
+        behind = self.beside(1)
+        return self.size + (behind.size if behind is not None and behind.state == "unmapped" else 0)
+
+
+class Segment:  # pylint: disable=too-many-instance-attributes
+    """Of an expandable one the blocks without memory are "unmapped"."""
+
+    def __init__(self, addr, size, stream, pool, is_small, frames, is_expandable=False):  # pylint: disable=R0913,R0917
         self.addr, self.size, self.stream, self.pool, self.is_small, self.frames = \
             addr, size, stream, pool, is_small, frames
+        self.is_expandable, self.unit = is_expandable, 2 * MIB if is_small else 20 * MIB
         self.blocks = [Block(self, addr, size)]
+        self.blocks[0].state = "unmapped" if is_expandable else "inactive"
+
+    def ranges(self):
+        """Contiguous blocks with memory."""
+        return [list(blocks) for is_mapped, blocks in
+                itertools.groupby(self.blocks, lambda block: block.state != "unmapped") if is_mapped]
+
+
+class Settings:  # pylint: disable=too-few-public-methods
+    """What PYTORCH_CUDA_ALLOC_CONF changes of the decisions."""
+
+    def __init__(self, rng=None, is_limited=False):
+        self.max_split, self.divisions, self.threshold, self.expandable = UNLIMITED, 0, 0.0, False
+        for _ in range(rng.choice((0, 0, 1, 1, 2)) if rng is not None else 0):
+            name = rng.choice(("max_split", "divisions", "expandable") + ("threshold",) * 3 * is_limited)
+            value = {"max_split": rng.choice((21, 32, 48)) * MIB, "divisions": rng.choice((2, 4, 8)),
+                     "expandable": True, "threshold": rng.choice((0.3, 0.5, 0.7, 0.9))}[name]
+            setattr(self, name, value)
+
+    def text(self):
+        words = ((self.max_split < UNLIMITED, f"max_split_size_mb:{self.max_split // MIB}"),
+                 (self.divisions, f"roundup_power2_divisions:{self.divisions}"),
+                 (self.threshold, f"garbage_collection_threshold:{self.threshold}"),
+                 (self.expandable, "expandable_segments:True"))
+        return ",".join(word for is_set, word in words if is_set)
+
+    def written(self):
+        return {"PYTORCH_CUDA_ALLOC_CONF": self.text(),
+                "max_split_size": self.max_split if self.max_split < UNLIMITED else -1,
+                "garbage_collection_threshold": self.threshold, "expandable_segments": self.expandable,
+                "roundup_power2_divisions": {str(1 << i): self.divisions for i in range(16)}}
+
+    def round(self, size):
+        if self.divisions < 2 or size <= 512 * self.divisions or size & (size - 1) == 0:
+            return max(512, (size + 511) // 512 * 512)
+        step = (1 << (size.bit_length() - 1)) // self.divisions
+        return (size + step - 1) // step * step
 
 
 class OutOfMemory(Exception):
@@ -36,8 +93,10 @@ class OutOfMemory(Exception):
 class Allocator:  # pylint: disable=too-many-instance-attributes
     """One device. Events are tuples (action, addr, size, stream, frames, pool)."""
 
-    def __init__(self, rng, limit=None, total=80 << 30, others=0):
-        self.rng, self.limit, self.total, self.others = rng, limit, total, others
+    def __init__(self, rng, settings, limit=None, others=0):
+        self.rng, self.settings, self.limit, self.total, self.others = rng, settings, limit, 80 << 30, others
+        self.searches = {}  # of a pool, while garbage is collected
+        self.allocated, self.profile = 0, []  # what a profiler sees: (bytes, address or None, allocated, reserved)
         self.segments, self.free, self.events, self.pending = [], {}, [], []
         self.reserved, self.next_addr, self.gone, self.retries = 0, BASE, [], 0
         self.freeable = []
@@ -45,9 +104,14 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
     def record(self, action, addr, size, stream, frames, pool):  # pylint: disable=too-many-arguments
         self.events.append((action, addr, size, stream, frames, pool))
 
+    def report(self, change, addr):
+        self.allocated += change if addr is not None else 0
+        self.profile.append((change, addr, self.allocated, self.reserved))
+
     # ---- free blocks, in the order that PyTorch looks for them ----
 
     def insert(self, block):
+        block.freed_at = self.searches.get((block.segment.pool, block.segment.is_small), 0)
         bisect.insort(self.free.setdefault((block.segment.pool, block.segment.is_small), []), block, key=Block.key)
 
     def remove(self, block):
@@ -55,9 +119,104 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
         del blocks[bisect.bisect_left(blocks, block.key(), key=Block.key)]
 
     def find(self, size, stream, pool, is_small):
+        if self.limit is not None and self.settings.threshold > 0:
+            self.searches[pool, is_small] = self.searches.get((pool, is_small), 0) + 1
         blocks = self.free.get((pool, is_small), [])
         place = bisect.bisect_left(blocks, (stream, size, 0), key=Block.key)
-        return blocks[place] if place < len(blocks) and blocks[place].segment.stream == stream else None
+        if place == len(blocks) or blocks[place].segment.stream != stream:
+            return None
+        while blocks[place].segment.is_expandable and place + 1 < len(blocks) \
+                and blocks[place + 1].segment.stream == stream and blocks[place + 1].room() < blocks[place].room():
+            place += 1
+        found, most = blocks[place].size, self.settings.max_split
+        is_refused = found >= most if size < most else found >= size + 20 * MIB
+        return None if is_refused else blocks[place]
+
+    # ---- expandable segments ----
+
+    def merge(self, block):
+        """With neighbours that are as it is: free, or without memory."""
+        for step in (-1, 1):
+            other = block.beside(step)
+            if other is not None and other.state == block.state:
+                if other.state == "inactive":
+                    self.remove(other)
+                block.addr, block.size = min(block.addr, other.addr), block.size + other.size
+                block.segment.blocks.remove(other)
+
+    def cut_off(self, block, size):
+        """The front of the block; the rest, behind it, has its state."""
+        rest = Block(block.segment, block.addr + size, block.size - size)
+        rest.state, block.size = block.state, size
+        block.segment.blocks.insert(block.segment.blocks.index(block) + 1, rest)
+        return rest
+
+    def find_space(self, size, stream, pool, is_small):
+        """The lowest address where that much is free or without memory; else of a new segment, though nothing may come
+        to be there."""
+        for segment in self.segments:
+            if (segment.stream, segment.pool, segment.is_small) != (stream, pool, is_small):
+                continue
+            for block in segment.blocks:
+                if block.state == "unmapped":
+                    before = block.beside(-1)
+                    first = before if before is not None and before.state == "inactive" else block
+                    rest = segment.blocks[segment.blocks.index(first):]
+                    if sum(one.size for one in itertools.takewhile(lambda one: not one.is_used(), rest)) >= size:
+                        return first
+        room = self.total * 9 // 8 // (20 * MIB) * 20 * MIB + 20 * MIB
+        segment = Segment(self.next_addr, room, stream, pool, is_small, None, True)
+        self.next_addr += segment.size + self.rng.choice((0, 2, 64)) * MIB
+        bisect.insort(self.segments, segment, key=lambda one: one.addr)
+        return segment.blocks[0]
+
+    def map(self, block, size, frames):
+        mapped = (size + block.segment.unit - 1) // block.segment.unit * block.segment.unit
+        if self.reserved + mapped > self.total - self.others:
+            return False
+        addr = block.addr
+        if mapped < block.size:
+            self.cut_off(block, mapped)
+        block.state, block.segment.frames = "inactive", block.segment.frames or frames
+        self.merge(block)
+        self.insert(block)
+        self.reserved += mapped
+        self.record("segment_map", addr, mapped, block.segment.stream, frames, block.segment.pool)
+        return True
+
+    def grow(self, size, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
+        """A block without its free list, or None."""
+        block = self.find_space(size, stream, pool, is_small)
+        if block.state == "unmapped" and not self.map(block, min(block.size, size), frames):
+            return None
+        while block.size < size:
+            behind = block.beside(1)
+            if not self.map(behind, min(size - block.size, behind.size), frames):
+                return None
+            block = behind
+        self.remove(block)
+        return block
+
+    def unmap(self, block, frames):
+        """Whole units of it."""
+        segment = block.segment
+        begin = segment.addr + (block.addr - segment.addr + segment.unit - 1) // segment.unit * segment.unit
+        end = segment.addr + (block.addr + block.size - segment.addr) // segment.unit * segment.unit
+        if begin >= end:
+            return
+        self.remove(block)
+        if begin > block.addr:
+            front, block = block, self.cut_off(block, begin - block.addr)
+            front.requested, block.requested = 0, front.requested  # the front is the new one
+            self.insert(front)
+        if end < block.addr + block.size:
+            self.insert(self.cut_off(block, end - block.addr))
+        block.state = "unmapped"
+        self.merge(block)
+        self.reserved -= end - begin
+        self.record("segment_unmap", begin, end - begin, segment.stream, frames, segment.pool)
+        if len(segment.blocks) == 1:
+            self.segments.remove(segment)
 
     # ---- the device ----
 
@@ -73,18 +232,75 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
         self.next_addr += (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB * self.rng.choice((1, 1, 2))
         return addr
 
+    def room(self):
+        """What can be reserved."""
+        return self.total - self.others if self.limit is None else min(self.limit, self.total - self.others)
+
     def device_free(self):
         return max(0, min(self.total - self.others, self.total) - self.reserved)
 
-    def make_segment(self, size, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
-        room = self.total - self.others if self.limit is None else min(self.limit, self.total - self.others)
-        if self.reserved + size > room:
+    def make_block(self, rounded, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
+        size = 2 * MIB if is_small else 20 * MIB
+        if rounded >= 10 * MIB:
+            size = (rounded + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+        if self.limit is not None and self.reserved + size > self.limit:
+            return None
+        if self.settings.expandable:
+            return self.grow(rounded, stream, pool, is_small, frames)
+        if self.reserved + size > self.total - self.others:
             return None
         self.reserved += size
         segment = Segment(self.place(size), size, stream, pool, is_small, frames)
         bisect.insort(self.segments, segment, key=lambda one: one.addr)
         self.record("segment_alloc", segment.addr, size, stream, frames, pool)
-        return segment
+        return segment.blocks[0]
+
+    def drop(self, block, frames):
+        """Give a segment back."""
+        segment = block.segment
+        self.remove(block)
+        self.segments.remove(segment)
+        self.reserved -= block.size
+        self.gone.append((block.addr, block.size))
+        self.record("segment_free", block.addr, block.size, segment.stream, frames, segment.pool)
+
+    def collect(self, frames):
+        """Garbage: blocks of more than the mean age, in passes, until enough has gone."""
+        target = self.reserved - int(self.settings.threshold * (self.limit or 0))
+        if self.limit is None or self.settings.threshold == 0 or target <= 0:
+            return
+
+        def ages():
+            return [(self.searches[(0, 0), False] - block.freed_at, block)
+                    for block in self.free.get(((0, 0), False), []) if len(block.segment.blocks) == 1]
+
+        found = ages()
+        while target > 0 and found:
+            mean = sum(age for age, _ in found) / len(found)
+            old = [block for age, block in found if age >= mean and not block.segment.is_expandable]
+            for block in old:
+                target -= block.size
+                self.drop(block, frames)
+            found = ages() if old else []
+
+    def release_available(self, size, stream, pool, is_small, frames):  # pylint: disable=too-many-arguments
+        """The smallest oversize block that is large enough, or else enough of the largest ones."""
+        key = max(size, self.settings.max_split)
+        blocks = self.free.get((pool, is_small), [])
+        if self.settings.max_split == UNLIMITED:
+            return False
+        place = bisect.bisect_left(blocks, (stream, key, 0), key=Block.key)
+        if place < len(blocks) and blocks[place].segment.stream == stream and not blocks[place].segment.is_expandable:
+            self.drop(blocks[place], frames)
+            return True
+        released = 0
+        for block in reversed(blocks[:place]):
+            if released >= key or block.size < self.settings.max_split or block.segment.stream != stream:
+                break
+            if not block.segment.is_expandable:
+                released += block.size
+                self.drop(block, frames)
+        return released >= key
 
     def release(self, frames):
         """All events first, then what is free in whole: the default pool's large ones first."""
@@ -92,18 +308,19 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
         pools = [((0, 0), False), ((0, 0), True)]
         pools += [(pool, is_small) for pool in self.freeable for is_small in (False, True)]
         for pool in pools:
-            for block in self.free.get(pool, [])[:]:
-                if len(block.segment.blocks) == 1:
-                    self.remove(block)
-                    self.segments.remove(block.segment)
-                    self.reserved -= block.size
-                    self.gone.append((block.addr, block.size))
-                    self.record("segment_free", block.addr, block.size, block.segment.stream, frames, pool[0])
+            blocks = self.free.get(pool, [])[:]
+            for block in blocks:
+                if len(block.segment.blocks) == 1 and not block.segment.is_expandable:
+                    self.drop(block, frames)
+            for block in blocks:
+                if block.segment.is_expandable:
+                    self.unmap(block, frames)
+        return True
 
     # ---- requests ----
 
     def malloc(self, requested, stream, frames, pool=(0, 0)):
-        size = max(512, (requested + 511) // 512 * 512)
+        size = self.settings.round(requested)
         is_small = size <= MIB
         if pool == (0, 0):
             self.complete([one for one in self.pending if one.uses == 0], frames)
@@ -111,20 +328,23 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
         if block is not None:
             self.remove(block)
         else:
-            wanted = 2 * MIB if is_small else 20 * MIB
-            if size >= 10 * MIB:
-                wanted = (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
-            segment = self.make_segment(wanted, stream, pool, is_small, frames)
-            if segment is None and pool == (0, 0):
+            wanted = (size, stream, pool, is_small, frames)
+            self.collect(frames)
+            block = self.make_block(*wanted)
+            if block is None and self.release_available(*wanted):
+                block = self.make_block(*wanted)
+            if block is None and pool == (0, 0):
                 self.retries += 1
                 self.release(frames)
-                segment = self.make_segment(wanted, stream, pool, is_small, frames)
-            if segment is None:
+                block = self.make_block(*wanted)
+            if block is None:
                 self.record("oom", self.device_free(), size, stream, frames, pool)
+                self.report(size, None)
                 raise OutOfMemory
-            block = segment.blocks[0]
         rest = block.size - size
-        if rest >= 512 if is_small else rest > MIB:  # what remains is the block, with what it was last asked for
+        is_cut = rest > MIB and size < self.settings.max_split
+        # what remains is the block, with what it was last asked for
+        if rest >= 512 if is_small or self.settings.expandable else is_cut:
             front = Block(block.segment, block.addr, size)
             block.segment.blocks.insert(block.segment.blocks.index(block), front)
             block.addr, block.size = block.addr + size, rest
@@ -132,10 +352,12 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
             block = front
         block.requested, block.state, block.frames = requested, "active_allocated", frames
         self.record("alloc", block.addr, requested, stream, frames, pool)
+        self.report(block.size, block.addr)
         return block
 
     def free_block(self, block, frames):
         self.record("free_requested", block.addr, block.requested, block.segment.stream, frames, block.segment.pool)
+        self.report(-block.size, block.addr)
         if block.uses > 0:
             block.state = "active_pending_free"
             self.pending.append(block)
@@ -150,15 +372,7 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
     def complete_one(self, block, frames):
         self.record("free_completed", block.addr, block.requested, block.segment.stream, frames, block.segment.pool)
         block.state, block.frames, block.uses = "inactive", None, 0
-        blocks = block.segment.blocks
-        place = blocks.index(block)
-        if place + 1 < len(blocks) and blocks[place + 1].state == "inactive":
-            self.remove(blocks[place + 1])
-            block.size += blocks.pop(place + 1).size
-        if place > 0 and blocks[place - 1].state == "inactive":
-            self.remove(blocks[place - 1])
-            before = blocks.pop(place - 1)
-            block.addr, block.size = before.addr, before.size + block.size
+        self.merge(block)
         self.insert(block)
 
 
@@ -176,6 +390,8 @@ class History:  # pylint: disable=too-many-instance-attributes
         self.is_limited = rng.random() < 0.25
         self.is_full = self.is_limited and rng.random() < 0.5
         self.streams = [0] + [0x55550000 + 64 * number for number in range(rng.choice((0, 0, 1, 3)))]
+        self.settings = Settings(rng if self.number >= VERSIONS.index("2.2") else None, self.is_limited)
+        self.has_pools &= not self.settings.expandable
         self.kept = rng.choice(("all", "all", "all", "late", "late", "none", "one"))
         self.odd = rng.random() < 0.3 and self.number > 1
         self.skipped = rng.choice(("free_requested", "free_completed")) if rng.random() < 0.1 else None
@@ -200,7 +416,8 @@ class History:  # pylint: disable=too-many-instance-attributes
     def run(self):
         rng = self.rng
         limit = rng.randint(60, 300) * MIB if self.is_limited else None
-        device = Allocator(rng, others=(80 << 30) - limit) if self.is_full else Allocator(rng, limit)
+        device = Allocator(rng, self.settings, None if self.is_full else limit,
+                           (80 << 30) - limit if self.is_full else 0)
         live, pool, pool_stream, numbers = [], (0, 0), 0, itertools.count(1)
         is_graph = len(self.streams) > 1  # captures are on streams of their own; else MemPools
         for _ in range(rng.choice((0, 3, 40, 120, 250))):
@@ -261,18 +478,18 @@ class History:  # pylint: disable=too-many-instance-attributes
                         "frames": block.frames or []}
         return written
 
-    def write_segment(self, number, segment):
-        used = [block for block in segment.blocks if block.state == "active_allocated"]
-        active = [block for block in segment.blocks if block.state != "inactive"]
-        written = {"device": number, "address": segment.addr, "total_size": segment.size,
+    def write_segment(self, number, segment, blocks):
+        used = [block for block in blocks if block.state == "active_allocated"]
+        active = [block for block in blocks if block.is_used()]
+        written = {"device": number, "address": blocks[0].addr, "total_size": sum(block.size for block in blocks),
                    "allocated_size": sum(block.size for block in used),
                    "active_size": sum(block.size for block in active), "stream": segment.stream,
                    "segment_type": "small" if segment.is_small else "large",
-                   "blocks": [self.write_block(block) for block in segment.blocks]}
+                   "blocks": [self.write_block(block) for block in blocks]}
         if self.number >= 3:
             pool = segment.pool if self.protocol % 2 else list(segment.pool)
             written |= {"requested_size": sum(block.requested for block in active), "segment_pool_id": pool,
-                        "is_expandable": False, "frames": segment.frames or []}
+                        "is_expandable": segment.is_expandable, "frames": segment.frames or []}
         return written
 
     def write_event(self, event, time_us):
@@ -318,8 +535,8 @@ class History:  # pylint: disable=too-many-instance-attributes
                 self.unknown_fields += 1
 
     def write(self):
-        segments = [self.write_segment(number, segment) for number, device in enumerate(self.devices)
-                    for segment in device.segments]
+        segments = [self.write_segment(number, segment, blocks) for number, device in enumerate(self.devices)
+                    for segment in device.segments for blocks in segment.ranges()]
         traces = [self.write_trace(number) for number in range(len(self.devices))]
         if not self.has_traces():
             return segments
@@ -327,12 +544,23 @@ class History:  # pylint: disable=too-many-instance-attributes
             traces = []
         written = {"segments": segments, "device_traces": traces}
         if self.number >= VERSIONS.index("2.2"):
-            written["allocator_settings"] = {
-                "PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0,
-                "expandable_segments": False, "roundup_power2_divisions": {str(1 << i): 0 for i in range(16)}}
+            written["allocator_settings"] = self.settings.written()
         if self.number >= VERSIONS.index("2.6"):
             written["external_annotations"] = []
         return written
+
+    def profiler_trace(self, skipped):
+        """As PyTorch's profiler writes it that began when so many of each device's reports were over."""
+        events = []
+        for number, device in enumerate(self.devices):
+            for place, (change, addr, allocated, reserved) in enumerate(device.profile[skipped:]):
+                args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change,
+                        "Device Id": number, "Device Type": 1, "Ev Idx": place}
+                events.append({"ph": "i", "cat": "cpu_instant_event", "s": "t", "pid": 7, "tid": 7, "ts": place + 0.5,
+                               "name": "[OutOfMemory]" if addr is None else "[memory]",
+                               "args": args | ({} if addr is None else {"Addr": addr})})
+        self.rng.shuffle(events)
+        return {"schemaVersion": 1, "traceEvents": events}
 
     # ---- what is true ----
 
@@ -341,7 +569,7 @@ class History:  # pylint: disable=too-many-instance-attributes
         snapshot has them; what was there before the first entry counts, too."""
         device, trace = self.devices[number], self.traces[number]
         known = {block.addr: block.requested if self.knows_requests() else block.size
-                 for segment in device.segments for block in segment.blocks if block.state != "inactive"}
+                 for segment in device.segments for block in segment.blocks if block.is_used()}
         waiting = {block.addr for segment in device.segments for block in segment.blocks
                    if block.state == "active_pending_free"}
         # backwards: what is live before each entry
@@ -373,9 +601,11 @@ class History:  # pylint: disable=too-many-instance-attributes
         return {"allocations": allocations, "peak_bytes": peak, "live_bytes": now}
 
     def is_decided(self):
-        """All that the allocator decided follows from the snapshot: private pools do only where entries name them."""
+        """All that the allocator decided follows from the snapshot: private pools do only where entries name them; ages
+        of blocks that were free before do not."""
         is_deferred = self.skipped is not None and len(self.streams) > 1  # nobody knows from when, or until when
-        return not is_deferred and (not self.has_pools or self.version == "2.12")
+        has_ages = self.settings.threshold > 0 and self.kept != "all"  # of blocks that were free before
+        return not is_deferred and not has_ages and (not self.has_pools or self.version == "2.12")
 
     def knows_requests(self):
         return self.number >= 3 or (self.version in ("1.13", "2.0") and self.has_stacks)

@@ -39,7 +39,9 @@ PLAIN = ["--stacks", "none"]
 
 
 def sample(paths, *names):
-    """All of them in full size; else those of these names, without what follows the first dot."""
+    """All of them in full size; else those of these names, without what follows the first dot, and of a sanitized varve
+    the first half of these."""
+    names = names[:(len(names) + 1) // 2] if IS_SANITIZED else names
     return [path for path in paths if IS_FULL or os.path.basename(path).split(".")[0] in names]
 
 
@@ -105,6 +107,12 @@ class Outcome:
         return f"status {self.returncode}\n--- stdout\n{self.out[-2000:]}\n--- stderr\n{self.err[-4000:]}"
 
 
+def text_of(source):
+    """A program of tests/programs that is not built beforehand."""
+    with open(os.path.join(ROOT, "tests", "programs", source), encoding="utf-8") as file:
+        return file.read()
+
+
 def start(arguments, **options):
     """A process in a process group of its own, so that nothing it leaves behind survives the test."""
     options.setdefault("stdin", subprocess.DEVNULL)
@@ -148,13 +156,22 @@ def kill_group(process):
             stream.close()
 
 
+def mappings(pid):
+    """Lines of the process's maps, also where its main thread has ended."""
+    try:
+        for thread in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
+            with open(f"/proc/{pid}/task/{thread}/maps", encoding="utf-8", errors="replace") as stream:
+                lines = list(stream)
+            if lines:
+                return lines
+    except OSError:
+        pass
+    return []
+
+
 def is_attached(pid):
     """Has the process a recording mapped?"""
-    try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as stream:
-            return any("/session" in line and "varve-" in line for line in stream)
-    except OSError:
-        return False
+    return any("/session" in line and "varve-" in line for line in mappings(pid))
 
 
 @functools.cache
@@ -186,7 +203,7 @@ def interpreters():
     """Pythons that the recorder knows, one of each version, from PATH, pyenv and VARVE_TEST_PYTHONS (colons between
     paths); the one that runs this comes first."""
     found = {}
-    names = ["python3"] + [f"python3.{minor}" for minor in range(9, 14)]
+    names = ["python3"] + [f"python3.{minor}" for minor in range(9, 16)]
     paths = [sys.executable, *os.environ.get("VARVE_TEST_PYTHONS", "").split(":"),
              *glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")),
              *(os.path.join(folder, name) for folder in os.get_exec_path() for name in names)]
@@ -198,7 +215,7 @@ def interpreters():
         if outcome and outcome.returncode == 0:
             minor, executable = outcome.stdout.split(maxsplit=1)
             found.setdefault(int(minor), executable.strip())
-    return [python for minor, python in found.items() if 9 <= minor <= 13]
+    return [python for minor, python in found.items() if 9 <= minor <= 15]
 
 
 def wait_until(condition, what="the condition"):
@@ -214,13 +231,14 @@ def wait_until(condition, what="the condition"):
 
 
 def copy_directory(source, target):
-    """A recording directory of its own, with its rings in a real folder."""
-    shutil.copytree(source, target, symlinks=True)
+    """A recording directory of its own, with its rings in a real folder; holes in files stay holes."""
+    copy = ["cp", "--recursive", "--sparse=always", "--no-target-directory"]
+    subprocess.run([*copy, "--no-dereference", source, target], check=True)
     ring = os.path.join(target, "ring")
     if os.path.islink(ring):
         rings = os.path.realpath(ring)
         os.unlink(ring)
-        shutil.copytree(rings, ring)
+        subprocess.run([*copy, rings, ring], check=True)
     return target
 
 

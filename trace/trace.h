@@ -31,7 +31,7 @@ extern "C" {
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
-#define VARVE_DATABASE_SCHEMA_VERSION 5
+#define VARVE_DATABASE_SCHEMA_VERSION 6
 /* The same ("VRVL") of what a recording under way says of itself (trace/store/live.sql). */
 #define VARVE_LIVE_APPLICATION_ID 0x5652564c
 #define VARVE_LIVE_SCHEMA_VERSION 1
@@ -211,10 +211,12 @@ VARVE_API void varve_emit_record(const struct varve_record *record);
 /// wanted. Async-signal-safe, never allocates. It is in the call-site file before it is returned.
 VARVE_API uint32_t varve_callsite_here(void);
 
-/// Publish the Python frames of the calling thread, without the `skip` innermost, as the parent stack that threads
-/// without any inherit in varve_callsite_here: until the matching withdrawal, for which this thread stays inside the
-/// frames. Nests; one thread publishes at a time. The caller holds the GIL.
-VARVE_API void varve_python_stack_publish(uint32_t skip);
+/// Publish the Python frames of the calling thread, without the `skip` innermost, as the parent stack that other
+/// threads inherit in varve_callsite_here: until the matching withdrawal, for which this thread stays inside the
+/// frames. Who has Python frames already puts them inside of these, unless its outermost one runs `thread_code`: the
+/// code object in which threads that Python starts begin; borrowed, NULL: none. Nests; one thread publishes at a time.
+/// The caller holds the GIL.
+VARVE_API void varve_python_stack_publish(uint32_t skip, const void *thread_code);
 VARVE_API void varve_python_stack_withdraw(void);
 
 /// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
@@ -313,7 +315,7 @@ struct varve_collect_options {
     char *const *argv;              /* the program and its arguments, NULL at the end */
     unsigned overflow;              /* enum varve_overflow */
     unsigned stacks;                /* enum varve_stacks */
-    unsigned stack_depth;           /* frames kept per stack, at most 256 */
+    unsigned stack_depth;           /* frames kept per stack, at most 256; a quarter are outermost */
     unsigned stacks_max;            /* different stacks kept of a process, at most VARVE_STACKS_MAX */
     unsigned ring_records;          /* per thread; a power of two */
     varve_collect_numbers *numbers; /* to count what the LTTng trace of a killed program lacks; NULL: not counted */
@@ -359,6 +361,9 @@ struct varve_collect_result {
     uint64_t kept_events; /* the database had its largest size then and has totals of what followed; 0: it had not */
     uint64_t attach_stopped_ns; /* how long a thread of the process that runs already was held by attaching */
     bool was_detached;          /* its recording ended before it did */
+    uint32_t hooked_count;      /* processes, that one or children of it, of which the recorder could not let go: */
+    int32_t hooked_pid;         /* the first of them, */
+    struct varve_message hooked_why;
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

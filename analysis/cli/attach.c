@@ -135,12 +135,27 @@ static void print_summary(FILE *err, int32_t pid, const struct varve_collect_res
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
     fprintf(err, "varve: %s process %d: %s events of %s, %s thread%s",
-            result->was_detached ? "detached from" : "end of", pid, format_count((int64_t)result->events).text,
-            processes, format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
+            !result->was_detached      ? "end of"
+            : result->hooked_count > 0 ? "recorded"
+                                       : "detached from",
+            pid, format_count((int64_t)result->events).text, processes, format_count((int64_t)result->threads).text,
+            result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     fprintf(err, "; one thread was held for %s to begin", format_duration((int64_t)result->attach_stopped_ns).text);
     command_say(err, "; next: varve report %s\n", result->database_path);
     report_result_programs(err, result);
+}
+
+/* Said in any case: it is not what the command is for. */
+static void print_hooked(FILE *err, const struct varve_collect_result *result)
+{
+    if (result->hooked_count == 1) {
+        command_say(err, "varve: the recorder is still inside: %s; varve detach %d tries again\n",
+                    result->hooked_why.text, result->hooked_pid);
+    } else if (result->hooked_count > 1) {
+        command_say(err, "varve: the recorder is still inside %s processes: %s; varve detach %d tries again\n",
+                    format_count((int64_t)result->hooked_count).text, result->hooked_why.text, result->hooked_pid);
+    }
 }
 
 static void end_well(void)
@@ -183,6 +198,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (!values->quiet) {
         print_summary(context->err, collect.attach_pid, &result);
     }
+    print_hooked(context->err, &result);
     return 0;
 }
 
@@ -248,7 +264,8 @@ const struct command command_detach = {
     .summary = "end what varve attach has begun",
     .purpose =
         "Ends the recording of process PID by varve attach, which runs elsewhere, and waits until its database is "
-        "written. The process goes on without the recorder.",
+        "written. The process, and what it has forked meanwhile, goes on without the recorder. root may do it to "
+        "processes of others.",
     .examples = "  varve detach 4711\n"
                 "  varve detach $(pidof redis-server) && varve report trace.db\n",
     .options = detach_options,

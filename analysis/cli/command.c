@@ -135,8 +135,7 @@ static int open_database(const struct command *command, const char *path, struct
         enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
         return database_open(path, use, &imported->database, message);
     }
-    VARVE_THEN(error, imported_open(history, path, imported, progress, message));
-    history_free(history);
+    VARVE_THEN(error, imported_take(history, path, imported, progress, message));
     return error;
 }
 

@@ -189,6 +189,49 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
             recorded->limit != 0 ? format_bytes((int64_t)recorded->limit).text : "");
 }
 
+/* Those that can't begin with what a trace that began late begins with, and what they have reserved then. */
+static void print_others(FILE *out, const struct row *rows, size_t count)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    const char *separator =
+        "not all begin with its segments, but were asked for the blocks in use, and have none of the "
+        "free memory; reserved at the start: ";
+    for (size_t i = 0; stream != NULL && i < count; i++) {
+        const struct replay_start *start = &rows[i].outcome->result.start;
+        if (rows[i].outcome->error == VARVE_OK && (i == 0 || !start->is_inherited)) {
+            char name[GRID_NAME_BYTES];
+            whatif_setting_name(rows[i].setting, name, sizeof(name));
+            fprintf(stream, "%s%s %s", separator, name, format_bytes(start->reserved).text);
+            separator = ", ";
+        }
+    }
+    if (stream != NULL && fclose(stream) == 0 && text != NULL) {
+        fputs("  ", out);
+        format_print_wrapped(out, text, 2);
+    }
+    free(text);
+}
+
+static void print_start(FILE *out, const struct row *rows, size_t count)
+{
+    bool is_late = false;
+    bool is_inherited = true;
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].outcome->error == VARVE_OK) {
+            is_late |= rows[i].outcome->result.starts_late;
+            is_inherited &= rows[i].outcome->result.start.is_inherited;
+        }
+    }
+    if (is_late) {
+        fputs("  the trace began late: calls of the device before it are not counted\n", out);
+    }
+    if (is_late && !is_inherited) {
+        print_others(out, rows, count);
+    }
+}
+
 static void print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     const struct whatif_demand *demand = &trace->demand;
@@ -207,6 +250,7 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
                 format_plural((int64_t)demand->failed, "request", "requests"), demand->failed == 1 ? "is" : "are");
     }
     print_costs(out, rows, count);
+    print_start(out, rows, count);
     print_metrics(out, trace, rows, count);
     if (whatif_knew_future(trace->whatif)) {
         fputs("  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n", out);
@@ -225,6 +269,16 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
 }
 
 /* ---- for programs ---- */
+
+static struct cJSON *start_json(const struct replay_start *start)
+{
+    struct cJSON *object = json_object();
+    json_integer(object, "reserved", start->reserved);
+    json_integer(object, "allocated", start->allocated);
+    json_integer(object, "requested", start->requested);
+    json_bool(object, "inherited", start->is_inherited);
+    return object;
+}
 
 static struct cJSON *row_json(const struct grid_trace *trace, const struct row *row)
 {
@@ -249,6 +303,7 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
     json_integer(object, "ooms", (int64_t)outcome->result.ooms);
     json_integer(object, "segments", outcome->figures.segments);
     json_integer(object, "frees_skipped", (int64_t)outcome->result.skipped);
+    json_add(object, "start", outcome->result.starts_late ? start_json(&outcome->result.start) : json_null_value());
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         double value = metric_of(row, trace, (enum whatif_metric)i);
         if (value >= 0 && whatif_metrics[i].is_bytes) {

@@ -5,6 +5,7 @@
 #include "analysis/history/read.h"
 #include "analysis/import/import.h"
 #include "analysis/import/log.h"
+#include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
@@ -41,19 +42,52 @@ int imported_folder(struct imported *imported, struct varve_message *message)
     return error;
 }
 
-int imported_open(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
-                  struct varve_message *message)
+static void name_database(const struct imported *imported, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/imported.db", imported->folder);
+}
+
+static int begin(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
+                 struct varve_writer **writer_out, struct varve_message *message)
 {
     struct import_result ignored;
     char database[sizeof(imported->folder) + 16];
     *imported = (struct imported){NULL, ""};
     int error = imported_folder(imported, message);
-    snprintf(database, sizeof(database), "%s/imported.db", imported->folder);
-    VARVE_THEN(error, import_pytorch_history(history, path, database, false, progress, &ignored, message));
+    name_database(imported, database, sizeof(database));
+    VARVE_THEN(error, import_pytorch_begin(history, path, database, false, progress, &ignored, writer_out, message));
+    return error;
+}
+
+static int finish(struct varve_writer *writer, const char *path, struct imported *imported, struct progress *progress,
+                  struct varve_message *message)
+{
+    char database[sizeof(imported->folder) + 16];
+    name_database(imported, database, sizeof(database));
+    int error = varve_writer_finish(writer, progress_step, progress, message);
     VARVE_THEN(error, database_open(database, DATABASE_DERIVED, &imported->database, message));
     if (error == VARVE_OK) {
         database_call(imported->database, path);
     }
+    return error;
+}
+
+int imported_open(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
+                  struct varve_message *message)
+{
+    struct varve_writer *writer = NULL;
+    int error = begin(history, path, imported, progress, &writer, message);
+    VARVE_THEN(error, finish(writer, path, imported, progress, message));
+    return error;
+}
+
+int imported_take(struct history *history, const char *path, struct imported *imported, struct progress *progress,
+                  struct varve_message *message)
+{
+    struct varve_writer *writer = NULL;
+    int error = begin(history, path, imported, progress, &writer, message);
+    history_free(history);
+    VARVE_THEN(error, finish(writer, path, imported, progress, message));
     return error;
 }
 

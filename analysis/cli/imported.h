@@ -27,6 +27,9 @@ int imported_read(const char *path, struct history **history_out, struct progres
 /// import_pytorch and of the writer.
 int imported_open(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
                   struct varve_message *message);
+/// The same of a history that is not needed any more: it is taken, and gone before most memory is.
+int imported_take(struct history *history, const char *path, struct imported *imported, struct progress *progress,
+                  struct varve_message *message);
 /// An empty folder for a database that the command makes otherwise.
 int imported_folder(struct imported *imported, struct varve_message *message);
 void imported_close(struct imported *imported);

@@ -91,7 +91,7 @@ static int answer_storages(struct command_context *context, struct database *dat
     } else if (error == VARVE_OK) {
         struct report_loss loss;
         report_loss_load(&loss, database);
-        if (!report_is_lossless(&loss)) {
+        if (report_has_remarks(&loss)) {
             report_loss_print(context->out, database, &loss);
         }
         storage_leaks_print(context->out, database, &leaks, values->query.pid, values->frames);
@@ -140,7 +140,7 @@ const struct command command_leaks = {
         "Lists the lines of the user's code whose allocations were live when main() returned or exit() began, or at "
         "another moment, the most leak-like first. Tables that a program makes first and keeps are no leak, nor are "
         "caches that have filled; what grows with the work is. The score, from 0 to 1, says how evenly a line's "
-        "allocations grew with the work (what the program allocated since the line's first), whether they still grew "
+        "allocations grew with the work (what the program did since the line's first), whether they still grew "
         "in the last of it, and how many they are; a sentence gives the figures. With --from and --to: what was "
         "allocated between two moments and still live at the second. Storages (--domain storage) are listed if they "
         "look leaked, with a score from 0 to 1 and why.",

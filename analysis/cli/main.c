@@ -42,9 +42,26 @@ static void tidy_up_on_signals(void)
     }
 }
 
+static void on_file_size(int number)
+{
+    (void)number;
+}
+
+/* A limit of the size of files is an error of the write that meets it. By a handler, since programs that are started
+ * from here would go on ignoring a signal. */
+static void meet_file_size_limits(void)
+{
+    const struct sigaction action = {.sa_handler = on_file_size, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    if (sigaction(SIGXFSZ, NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
+        sigaction(SIGXFSZ, &action, NULL);
+    }
+}
+
 int main(int argc, char *argv[])
 {
     occupy_closed_descriptors();
     tidy_up_on_signals();
+    meet_file_size_limits();
     return varve_command_run(argc, argv, stdout, stderr);
 }

@@ -92,7 +92,7 @@ static void answer_text(struct command_context *context, struct database *databa
     if (values->pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, values->pid);
     }
-    if (!report_is_lossless(&answer->loss)) {
+    if (report_has_remarks(&answer->loss)) {
         report_loss_print(out, database, &answer->loss);
     }
     if (answer->list.count_all == 0) {

@@ -96,7 +96,8 @@ static const struct option_spec options[] = {
     {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
      offsetof(struct values, stacks), 0, 0, stacks_names},
     {"stack-depth", 0, OPTION_INTEGER, "N",
-     "frames kept of each stack (default 256); of deeper stacks the middle is left out",
+     "frames kept of each stack (default 256); of deeper stacks the middle is left out: a frame says how "
+     "many",
      offsetof(struct values, stack_depth), 1, 256, NULL},
     {"max-stacks", 0, OPTION_INTEGER, "N",
      "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: "
@@ -140,7 +141,8 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
     }
 }
 
-static void print_summary(FILE *err, const struct varve_collect_result *result)
+/* `history`: what PyTorch has kept of its own, which is all that there may be; "": nothing. */
+static void print_summary(FILE *err, const struct varve_collect_result *result, const char *history)
 {
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
@@ -156,7 +158,9 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
     if (result->lttng_missing > 0) {
         fprintf(err, ", which lacks %s of the events", format_count((int64_t)result->lttng_missing).text);
     }
-    if (result->database_path[0] != '\0') {
+    if (history[0] != '\0' && result->events == 0) {
+        command_say(err, "; next: varve report %s\n", history);
+    } else if (result->database_path[0] != '\0') {
         command_say(err, "; next: varve report %s\n", result->database_path);
     } else {
         command_say(err, "; next: varve import %s -o trace.db\n", result->ctf_path);
@@ -240,7 +244,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
         return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
     }
-    char output[4096];
+    char output[4096], history[4096] = "";
     name_output(output, sizeof(output), operands->rest[0]);
     struct progress progress;
     command_progress(context, &progress, values->quiet);
@@ -259,13 +263,13 @@ static int run(struct command_context *context, const void *values_untyped, cons
         memory_exhausted_then(end_like_program);
     }
     if (result.started && result.torch_history[0] != '\0') {
-        record_histories(result.torch_history, values->force, &progress, context->err);
+        record_histories(result.torch_history, values->force, &progress, context->err, history, sizeof(history));
     }
     progress_end(&progress);
     if (error != VARVE_OK) {
         command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     } else if (!values->quiet) {
-        print_summary(context->err, &result);
+        print_summary(context->err, &result, history);
     }
     if (!result.started) {
         return EXIT_STATUS_FAILED;

@@ -17,24 +17,31 @@
 
 #define PICKLE ".pickle"
 
-static bool import_one(const char *pickle, bool may_replace, struct progress *progress, FILE *err)
+/* The number of its events; 0: there is no database. `output`: its path. */
+static uint64_t import_one(const char *pickle, bool may_replace, struct progress *progress, FILE *err, char *output,
+                           size_t output_bytes)
 {
-    char output[4096];
     struct varve_message message = {""};
-    snprintf(output, sizeof(output), "%.*s.db", (int)(strlen(pickle) - strlen(PICKLE)), pickle);
+    snprintf(output, output_bytes, "%.*s.db", (int)(strlen(pickle) - strlen(PICKLE)), pickle);
     struct import_result result;
     if (import_pytorch_file(pickle, output, may_replace, progress, &result, &message) != VARVE_OK) {
         command_say(err, "varve: PyTorch's history stays in %s: %s\n", pickle, message.text);
-        return false;
+        return 0;
     }
     unlink(pickle);
+    if (result.events == 0) { /* CUDA was started and no more, as by those who compile for torch.compile */
+        unlink(output);
+        return 0;
+    }
     command_say(err, "varve: PyTorch's own history: %s events in %s\n", format_count((int64_t)result.events).text,
                 output);
-    return true;
+    return result.events;
 }
 
-unsigned record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err)
+void record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err, char *largest,
+                      size_t largest_bytes)
 {
+    largest[0] = '\0';
     char pattern[4096];
     size_t used = 0;
     for (const char *at = prefix; *at != '\0' && used + 16 < sizeof(pattern); at++) {
@@ -49,12 +56,16 @@ unsigned record_histories(const char *prefix, bool may_replace, struct progress 
         command_say(
             err, "varve: no PyTorch process left a history (%s.PID" PICKLE "): none used CUDA, or they were killed\n",
             prefix);
-        return 0;
+        return;
     }
-    unsigned count = 0;
+    uint64_t most = 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        count += import_one(found.gl_pathv[i], may_replace, progress, err) ? 1 : 0;
+        char output[4096];
+        const uint64_t events = import_one(found.gl_pathv[i], may_replace, progress, err, output, sizeof(output));
+        if (events > most) {
+            most = events;
+            snprintf(largest, largest_bytes, "%s", output);
+        }
     }
     globfree(&found);
-    return count;
 }

@@ -74,9 +74,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text, processes,
             result.database_path);
     report_result_words(context->out, &result);
-    if (result.uncommitted > 0) {
-        fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);
-    }
+    report_result_interrupted(context->out, &result);
     if (result.lttng_missing > 0) {
         fprintf(context->out, "; the LTTng trace %s lacks %s of them", result.ctf_path,
                 format_count((int64_t)result.lttng_missing).text);

@@ -44,7 +44,8 @@ static const struct option_spec options[] = {
      offsetof(struct values, policy), 0, 0, NULL},
     {"conf", 'c', OPTION_TEXT, "STRING", "settings in PyTorch's syntax (default: those of the trace)",
      offsetof(struct values, conf), 0, 0, NULL},
-    {"memory-limit", 'm', OPTION_BYTES, "BYTES", "what may be reserved (default: no limit)",
+    {"memory-limit", 'm', OPTION_BYTES, "BYTES",
+     "what may be reserved (default: no limit; of a trace that is followed, its own)",
      offsetof(struct values, memory_limit), 1, INT64_MAX, NULL},
     {"capacity", 0, OPTION_BYTES, "BYTES", "memory of the device (default: enough)", offsetof(struct values, capacity),
      1, INT64_MAX, NULL},
@@ -72,6 +73,7 @@ static struct cJSON *mismatch_json(const struct replay_mismatch *mismatch)
     json_integer(object, "event", (int64_t)mismatch->event);
     json_text(object, "expected", mismatch->expected);
     json_text(object, "got", mismatch->got);
+    json_integer_or_null(object, "memory_limit", mismatch->limit != 0 ? (int64_t)mismatch->limit : -1);
     return object;
 }
 
@@ -139,7 +141,27 @@ static void add_whatif_json(struct cJSON *object, const struct replay_result *re
     json_add(object, "without_effect", ineffective_json(whatif));
 }
 
-static void print_json(FILE *out, const struct replay_result *result, const struct whatif *whatif)
+/* Of each device whose recording has a limit that was found. */
+static struct cJSON *limits_json(const struct history *history, const struct replay_inference *inference)
+{
+    struct cJSON *array = json_array();
+    for (size_t i = 0; i < history->device_count; i++) {
+        const struct replay_limit *limit = replay_inference_limit(inference, i);
+        if (limit->used != 0) {
+            struct cJSON *object = json_object();
+            json_integer(object, "device", (int64_t)i);
+            json_integer(object, "least_bytes", (int64_t)limit->least);
+            json_integer(object, "most_bytes", (int64_t)limit->most);
+            json_integer(object, "used_bytes", (int64_t)limit->used);
+            json_text(object, "used", limit->is_capacity ? "device_free" : "least");
+            json_append(array, object);
+        }
+    }
+    return array;
+}
+
+static void print_json(FILE *out, const struct history *history, const struct replay_inference *inference,
+                       const struct replay_result *result, const struct whatif *whatif)
 {
     struct cJSON *object = json_object();
     struct cJSON *stats = json_object();
@@ -153,6 +175,7 @@ static void print_json(FILE *out, const struct replay_result *result, const stru
         json_integer(object, "pools_undecided", result->mismatches > 0 ? (int64_t)result->inferred_pools : 0);
         json_bool(object, "starts_late", result->starts_late);
         json_integer(object, "first_event", (int64_t)result->first_event);
+        json_add(object, "memory_limits", limits_json(history, inference));
     } else {
         add_whatif_json(object, result, whatif);
     }
@@ -237,7 +260,38 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
     }
 }
 
-static void print_text(FILE *out, const struct replay_options *replay, const struct replay_result *result,
+/* What explains the recorded retries, failures and collections. */
+static void print_limits(FILE *out, const struct history *history, const struct replay_inference *inference)
+{
+    for (size_t i = 0; i < history->device_count; i++) {
+        const struct replay_limit *limit = replay_inference_limit(inference, i);
+        char device[32] = "";
+        char line[512];
+        if (limit->used == 0) {
+            continue;
+        }
+        if (history->device_count > 1) {
+            snprintf(device, sizeof(device), " of device %zu", i);
+        }
+        struct format_text used = format_bytes_exact((int64_t)limit->used);
+        struct format_text least = format_bytes_exact((int64_t)limit->least);
+        struct format_text most = format_bytes_exact((int64_t)limit->most);
+        if (limit->is_capacity) {
+            snprintf(line, sizeof(line),
+                     "memory limit found%s: %s, what was reserved and what the device had free at a failure; all comes "
+                     "out as recorded from %s to %s",
+                     device, used.text, least.text, most.text);
+        } else {
+            snprintf(line, sizeof(line),
+                     "memory limit found%s: %s, the smallest under which all comes out as recorded; the largest is %s",
+                     device, used.text, most.text);
+        }
+        format_print_wrapped(out, line, 0);
+    }
+}
+
+static void print_text(FILE *out, const struct history *history, const struct replay_inference *inference,
+                       const struct replay_options *replay, const struct replay_result *result,
                        const struct whatif *whatif)
 {
     const struct varve_alloc_stats *stats = &result->stats;
@@ -257,6 +311,7 @@ static void print_text(FILE *out, const struct replay_options *replay, const str
                 format_count((int64_t)result->segments).text);
         fprintf(out, "%s out-of-memory errors, %s retries\n", format_count(stats->num_ooms).text,
                 format_count(stats->num_alloc_retries).text);
+        print_limits(out, history, inference);
     }
     if (result->starts_late) {
         fprintf(out, "the trace began late: the state before it was worked out from its end; what free blocks "
@@ -272,9 +327,11 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
                          const struct replay_result *result, bool was_requested)
 {
     const struct replay_mismatch *first = &result->first;
-    char device[32] = "";
-    if (history->device_count > 1) {
-        snprintf(device, sizeof(device), " of device %u", first->device);
+    char device[96] = "";
+    int length = history->device_count > 1 ? snprintf(device, sizeof(device), " of device %u", first->device) : 0;
+    if (first->limit != 0) {
+        snprintf(device + length, sizeof(device) - (size_t)length,
+                 ", under a limit of %" PRIu64 " bytes, with which most came out", first->limit);
     }
     if (!first->is_set) {
         return command_fail(context, "%s: every decision as recorded, but the end differs: %s", path,
@@ -353,9 +410,11 @@ static int write_database(const struct values *values, const char *path, const s
     return varve_writer_finish(writer, progress_step, replay->progress, message);
 }
 
-/* The replay that `values` ask for; records go to a database or a recording if they are wanted. */
+/* The replay that `values` ask for; records go to a database or a recording if they are wanted. Owner of the inference,
+ * NULL if there is none: the caller. */
 static int play(const struct values *values, const char *path, const struct history *history,
-                struct replay_options *replay, struct replay_result *result, struct varve_message *message)
+                struct replay_options *replay, struct replay_inference **inference_out, struct replay_result *result,
+                struct varve_message *message)
 {
     struct replay_inference *inference;
     replay_emit emit = replay_emit_find();
@@ -372,52 +431,72 @@ static int play(const struct values *values, const char *path, const struct hist
         error = values->output != NULL ? write_database(values, path, history, inference, replay, result, message)
                                        : play_again(inference, replay, result, message);
     }
-    replay_inference_free(inference);
+    *inference_out = inference;
     return error;
+}
+
+/* For a replay under other rules: what the history cost under its own, and what the policy must know beforehand. */
+static int prepare_whatif(const struct values *values, const struct history *history, struct replay_options *replay,
+                          struct whatif *whatif, struct whatif_profile *profile, struct varve_message *message)
+{
+    int error = replay_before_load(history, replay->progress, &whatif->before);
+    if (error == VARVE_OK && whatif_needs_profile(values->policy)) {
+        error = whatif_profile_make(history, profile, message);
+        replay->plans = profile->plans;
+    }
+    if (error == VARVE_OK) {
+        whatif->is_unchanged = replay_changes_nothing(history, replay, &whatif->before);
+        replay->follow = whatif->is_unchanged; /* then the recorded history is what comes of it */
+        replay->finds_limit = !replay->follow && whatif->before.limit != 0;
+    }
+    return error;
+}
+
+static int print(struct command_context *context, const struct values *values, const char *path,
+                 const struct history *history, const struct replay_inference *inference,
+                 const struct replay_options *replay, const struct replay_result *result, const struct whatif *whatif)
+{
+    if (values->json && (values->verify || is_faithful(result))) {
+        print_json(context->out, history, inference, result, whatif);
+    } else if (is_faithful(result)) {
+        print_text(context->out, history, inference, replay, result, whatif);
+    }
+    return is_faithful(result) ? 0 : fail_mismatch(context, path, history, result, values->verify);
 }
 
 static int replay_history(struct command_context *context, const struct values *values, const char *path,
                           const struct history *history, struct progress *progress)
 {
+    bool follows = values->verify || (!history->has_requests_only && values->policy == NULL && values->conf == NULL &&
+                                      values->memory_limit == 0 && values->capacity == 0);
     struct replay_options replay = {
         .policy = values->policy,
         .conf = values->conf,
         .memory_limit = (uint64_t)values->memory_limit,
         .capacity = (uint64_t)values->capacity,
-        .follow = values->verify || (!history->has_requests_only && values->policy == NULL && values->conf == NULL &&
-                                     values->memory_limit == 0 && values->capacity == 0),
+        .finds_limit = follows,
+        .finds_most = follows,
+        .follow = follows,
         .progress = progress,
     };
     struct replay_result result = {.segments_equal = true};
+    struct replay_inference *inference = NULL;
     struct varve_message message = {""};
     struct whatif whatif = {.is_of_requests = history->has_requests_only};
     struct whatif_profile profile = {0};
-    bool is_whatif = !replay.follow;
-    int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
-    if (error == VARVE_OK && is_whatif && whatif_needs_profile(values->policy)) {
-        error = whatif_profile_make(history, &profile, &message);
-        replay.plans = profile.plans;
-    }
-    if (error == VARVE_OK && is_whatif) {
-        replay.recorded_limit = whatif.before.limit;
-        whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
-        replay.follow = whatif.is_unchanged; /* then the recorded history is what comes of it */
-    }
-    VARVE_THEN(error, play(values, path, history, &replay, &result, &message));
+    int error = follows ? VARVE_OK : prepare_whatif(values, history, &replay, &whatif, &profile, &message);
+    VARVE_THEN(error, play(values, path, history, &replay, &inference, &result, &message));
     whatif_profile_free(&profile);
     progress_end(progress);
+    int status;
     if (error != VARVE_OK) {
-        return command_fail(context, "%s: %s", path, message.text[0] != '\0' ? message.text : varve_strerror(error));
+        status = command_fail(context, "%s: %s", path, message.text[0] != '\0' ? message.text : varve_strerror(error));
+    } else {
+        whatif.ineffective_count = follows ? 0 : replay_ineffective(history, &replay, &result, whatif.ineffective);
+        status = print(context, values, path, history, inference, &replay, &result, follows ? NULL : &whatif);
     }
-    if (is_whatif) {
-        whatif.ineffective_count = replay_ineffective(history, &replay, &result, whatif.ineffective);
-    }
-    if (values->json && (values->verify || is_faithful(&result))) {
-        print_json(context->out, &result, is_whatif ? &whatif : NULL);
-    } else if (is_faithful(&result)) {
-        print_text(context->out, &replay, &result, is_whatif ? &whatif : NULL);
-    }
-    return is_faithful(&result) ? 0 : fail_mismatch(context, path, history, &result, values->verify);
+    replay_inference_free(inference);
+    return status;
 }
 
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
@@ -446,14 +525,16 @@ const struct command command_replay = {
     .name = "replay",
     .arguments = "TRACE",
     .summary = "run the caching allocator on a recorded history, exactly or under other rules",
-    .purpose = "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
-               "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
-               "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
-               "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
-               "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
-               "a database; under varve record they are recorded as well.",
+    .purpose =
+        "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
+        "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
+        "release and failure; the first that differs is printed, and the exit status is 2. The memory limit "
+        "that it was recorded under, if any, is found and printed unless --memory-limit gives it. With "
+        "--policy, --conf, --memory-limit or --capacity and without --verify the same requests are made under those "
+        "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
+        "a database; under varve record they are recorded as well.",
     .examples = "  varve replay snapshot.pickle -o replay.db\n"
-                "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
+                "  varve replay --verify snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",
     .options = options,
     .reads_database = true,

@@ -132,7 +132,7 @@ static int answer_tree(struct command_context *context, struct database *databas
     } else if (error == VARVE_OK) {
         struct report_loss loss;
         report_loss_load(&loss, database);
-        if (!report_is_lossless(&loss)) {
+        if (report_has_remarks(&loss)) {
             report_loss_print(context->out, database, &loss);
         }
         terminal_fold();

@@ -272,7 +272,7 @@ static bool take_line(struct rests_reader *reader, char *line)
 {
     struct history_device *device = reader->device;
     size_t fields = line[0] == 's' ? 6 : strchr("xgb", line[0]) != NULL ? 1 : 2;
-    uint64_t n[FIELDS_MAX];
+    uint64_t n[FIELDS_MAX] = {0};
     char *rest;
     if (!take_numbers(line + 1, n, fields, &rest)) {
         return false;

@@ -40,9 +40,9 @@ struct history_stacks {
 };
 
 /* Of such numbers as fit; `item_bytes` of zeros for each. */
-static void *array_of(struct database *database, const char *sql, size_t item_bytes, int64_t *limit_out)
+static void *array_of(struct database *database, const char *table, size_t item_bytes, int64_t *limit_out)
 {
-    int64_t limit = database_number_limit(database, sql);
+    int64_t limit = database_number_limit(database, table);
     *limit_out = limit < UINT32_MAX ? limit : UINT32_MAX;
     void *array = memory_resize(NULL, (size_t)*limit_out * item_bytes);
     memset(array, 0, (size_t)*limit_out * item_bytes);
@@ -113,12 +113,9 @@ struct history_stacks *history_stacks_new(struct database *database, struct hist
 {
     struct history_stacks *stacks = memory_resize(NULL, sizeof(*stacks));
     *stacks = (struct history_stacks){.database = database, .history = history};
-    stacks->callsites = array_of(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0",
-                                 sizeof(*stacks->callsites), &stacks->callsite_limit);
-    stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0", sizeof(*stacks->nodes),
-                             &stacks->node_limit);
-    stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0", sizeof(*stacks->symbols),
-                               &stacks->symbol_limit);
+    stacks->callsites = array_of(database, "callsite", sizeof(*stacks->callsites), &stacks->callsite_limit);
+    stacks->nodes = array_of(database, "stack_node_row", sizeof(*stacks->nodes), &stacks->node_limit);
+    stacks->symbols = array_of(database, "symbol", sizeof(*stacks->symbols), &stacks->symbol_limit);
     read_symbols(stacks);
     read_nodes(stacks);
     read_callsites(stacks);

@@ -23,10 +23,11 @@ struct import_result {
 int import_pytorch(const struct history *history, struct varve_writer *writer, struct progress *progress,
                    struct import_result *result, struct varve_message *message);
 
-/// The same of what was read from `path` into a new database; nothing is left behind by an error. Errors: that, and
-/// those of the writer.
-int import_pytorch_history(const struct history *history, const char *path, const char *output, bool may_replace,
-                           struct progress *progress, struct import_result *result, struct varve_message *message);
+/// The same of what was read from `path` into a new database; nothing is left behind by an error. The caller owes
+/// varve_writer_finish, for which the history is not needed any more. Errors: that, and those of the writer.
+int import_pytorch_begin(const struct history *history, const char *path, const char *output, bool may_replace,
+                         struct progress *progress, struct import_result *result, struct varve_writer **writer_out,
+                         struct varve_message *message);
 /// The same from a stream, which is taken, into a new database; nothing is left behind by an error. Errors: those of
 /// history_read_pytorch and of the writer.
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
@@ -38,8 +39,10 @@ int import_pytorch_file(const char *path, const char *output, bool may_replace, 
 
 /* cli/record_histories.c: what a recorded PyTorch left of its own history */
 
-/// Make a database of each PREFIX.PID.pickle: PREFIX.PID.db, in place of the pickle. One that can't be read
-/// is left as it is, with a line on `err`. Returns how many databases there are.
-unsigned record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err);
+/// Make a database of each PREFIX.PID.pickle: PREFIX.PID.db, in place of the pickle, or nothing if no memory was asked
+/// for. One that can't be read is left as it is, with a line on `err`. `largest`: path of the database with the most
+/// events; "": there is none.
+void record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err, char *largest,
+                      size_t largest_bytes);
 
 #endif

@@ -382,10 +382,34 @@ static int refuse(struct database *database, const char *path, struct varve_mess
                              "%s is an SQLite database, but neither a trace nor an export of Nsight Systems", path);
 }
 
+/* A table has no more rows than its file has room for; a view, or a table of a module, can have any number. */
+static int check_tables(struct database *database, const char *path, struct varve_message *message)
+{
+    struct cursor cursor;
+    static const char sql[] =
+        "SELECT name FROM sqlite_schema WHERE (type = 'view' OR (type = 'table' AND coalesce(rootpage, 0) = 0))"
+        " AND name COLLATE NOCASE IN ('" MEMORY "', '" RUNTIME "', 'CUDA_CALLCHAINS', 'StringIds', 'PROCESSES',"
+        " 'TARGET_INFO_CUDA_DEVICE', 'TARGET_INFO_GPU', 'ENUM_CUDA_MEM_KIND', 'ENUM_CUDA_DEV_MEM_EVENT_OPER')";
+    cursor_open(&cursor, database, sql);
+    int error = VARVE_OK;
+    if (cursor_next(&cursor)) {
+        error = varve_message_set(message, VARVE_ERROR_FORMAT,
+                                  "%s: %.100s is no table of its own there, as it is in each export of Nsight Systems "
+                                  "(nsys export --type sqlite)",
+                                  path, cursor_name(&cursor, 0));
+    }
+    cursor_close(&cursor);
+    return error;
+}
+
 static int read_all(struct reader *reader, const char *path, struct progress *progress, struct varve_message *message)
 {
+    int error = check_tables(reader->database, path, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
     if (!database_has(reader->database, MEMORY, "bytes")) {
-        int error = database_error(reader->database, message);
+        error = database_error(reader->database, message);
         return error != VARVE_OK ? error : refuse(reader->database, path, message);
     }
     read_kinds(reader);

@@ -254,8 +254,9 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     return error;
 }
 
-int import_pytorch_history(const struct history *history, const char *path, const char *output, bool may_replace,
-                           struct progress *progress, struct import_result *result, struct varve_message *message)
+int import_pytorch_begin(const struct history *history, const char *path, const char *output, bool may_replace,
+                         struct progress *progress, struct import_result *result, struct varve_writer **writer_out,
+                         struct varve_message *message)
 {
     struct varve_writer *writer;
     int error = varve_writer_open(output, may_replace, &writer, message);
@@ -269,16 +270,19 @@ int import_pytorch_history(const struct history *history, const char *path, cons
         varve_writer_abandon(writer);
         return varve_message_set(message, error, "%s: %s", path, reason.text);
     }
-    return varve_writer_finish(writer, progress_step, progress, message);
+    *writer_out = writer;
+    return VARVE_OK;
 }
 
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
                           struct progress *progress, struct import_result *result, struct varve_message *message)
 {
     struct history *history;
+    struct varve_writer *writer = NULL;
     int error = history_read_pytorch_stream(input, &history, progress, message);
-    VARVE_THEN(error, import_pytorch_history(history, path, output, may_replace, progress, result, message));
+    VARVE_THEN(error, import_pytorch_begin(history, path, output, may_replace, progress, result, &writer, message));
     history_free(history);
+    VARVE_THEN(error, varve_writer_finish(writer, progress_step, progress, message));
     return error;
 }
 

@@ -177,6 +177,16 @@ static void print_stack(FILE *out, struct database *database, const struct calls
     stack_free(&stack);
 }
 
+/* A line more, of an entry that is in the heap and in Python's memory. */
+static void print_together(FILE *out, const struct callsite_row *row)
+{
+    char each[120];
+    together_words(each, sizeof(each), &row->together);
+    if (each[0] != '\0') {
+        fprintf(out, "       %s together%s\n", format_bytes(row->together.bytes).text, each);
+    }
+}
+
 #define FIGURES_BYTES 160
 
 struct entry {
@@ -212,6 +222,9 @@ static void print_lines(FILE *out, struct database *database, const struct calls
         fprintf(out, "  %s%*s  %s\n", entries[i].name, (int)(names - format_width(entries[i].name)), "",
                 entries[i].figures);
         free(entries[i].name);
+        if (list->has_together) {
+            print_together(out, &list->rows[i]);
+        }
         if (with_stack && (shown == NULL || !mark_shown(shown, list->rows[i].id))) {
             print_stack(out, database, &list->rows[i], options);
         }
@@ -257,6 +270,9 @@ static void print_all(FILE *out, struct database *database, const struct callsit
         print_exact(out, row, rank, i + 1, whole);
         fprintf(out, "       %s\n", name);
         free(name);
+        if (list->has_together) {
+            print_together(out, row);
+        }
         if (row->callsites > 1) {
             fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n", format_count(row->callsites).text,
                     row->id, is_above ? " (stack above)" : "");
@@ -364,6 +380,9 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
         json_integer_or_null(object, "callsite_id", row->id >= 0 ? row->id : -1);
         json_integer(object, "callsites", row->callsites);
         add_figures(object, &row->figures, rank, with_totals);
+        if (list->has_together) {
+            together_json(object, &row->together);
+        }
         add_location(object, row, list->by);
         struct stack stack;
         stack_load(&stack, database, row->id);

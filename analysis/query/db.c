@@ -36,6 +36,7 @@
 struct database {
     sqlite3 *sqlite;
     char *path;
+    bool is_wal;
     bool is_complete;
     bool is_other;    /* of another tool */
     bool would_write; /* set by the authorizer, which can only answer yes or no */
@@ -202,8 +203,10 @@ static struct database *open_file(const char *path, bool is_wal, struct varve_me
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     char *uri = make_uri(path, is_wal);
-    *database = (struct database){
-        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = monotonic_computed_ns()};
+    *database = (struct database){.path = memory_copy_text(path),
+                                  .is_wal = is_wal,
+                                  .timeout_ns = timeout_ns,
+                                  .begin_ns = monotonic_computed_ns()};
     if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) !=
         SQLITE_OK) {
         varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
@@ -237,6 +240,31 @@ int database_open(const char *path, enum database_use use, struct database **dat
     }
     *database_out = database;
     return VARVE_OK;
+}
+
+bool database_has_own(struct database *database, const char *name)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT 1 FROM temp.sqlite_schema WHERE ?1 IS NULL OR name = ?1");
+    cursor_bind_text(&cursor, 1, name);
+    bool has = cursor_next(&cursor);
+    cursor_close(&cursor);
+    return has;
+}
+
+struct database *database_open_again(struct database *database)
+{
+    struct varve_message message;
+    const char *file = sqlite3_db_filename(database->sqlite, "main");
+    struct database *again = !database_has_own(database, NULL) && file != NULL && file[0] != '\0'
+                                 ? open_file(file, database->is_wal, &message)
+                                 : NULL;
+    if (again != NULL) {
+        database_call(again, database->path);
+        again->is_complete = database->is_complete;
+        again->is_other = database->is_other;
+    }
+    return again;
 }
 
 int database_open_other(const char *path, struct database **database_out, struct varve_message *message)
@@ -559,9 +587,12 @@ int64_t database_integer_of(struct database *database, const char *sql, int64_t 
     return first_integer(&cursor, 0);
 }
 
-int64_t database_number_limit(struct database *database, const char *sql)
+int64_t database_number_limit(struct database *database, const char *table)
 {
+    char sql[200];
     struct cursor cursor;
+    /* each by itself is one look at an index, or a count of pages; asked for together they walk all rows */
+    snprintf(sql, sizeof(sql), "SELECT (SELECT max(id) FROM %s WHERE id > 0), (SELECT count(*) FROM %s)", table, table);
     cursor_open(&cursor, database, sql);
     int64_t limit = 1;
     if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {

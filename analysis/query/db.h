@@ -25,6 +25,11 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
+/// Is there a temporary table or view of the name, or any if it is NULL?
+bool database_has_own(struct database *database, const char *name);
+/// The file of `database` once more, for another thread. NULL: it can't be opened, or temporary tables and views stand
+/// in front of its own, which another one would not see.
+struct database *database_open_again(struct database *database);
 /// An SQLite database of another tool. Statements about tables or columns that it lacks are errors, as of a damaged
 /// file: database_has says what there is.
 int database_open_other(const char *path, struct database **database_out, struct varve_message *message);
@@ -83,9 +88,9 @@ int64_t database_integer(struct database *database, const char *sql, int64_t oth
 /// The same of a statement with a number bound to ?1; 0 if there is none.
 int64_t database_integer_of(struct database *database, const char *sql, int64_t bound);
 
-/// One more than the largest number of numbered rows, for an array by number; `sql` gives the largest and how
-/// many there are. Of a file whose numbers have impossible gaps less: what is not below it must be left out.
-int64_t database_number_limit(struct database *database, const char *sql);
+/// One more than the largest `id` of a table, for an array by number; less of a file whose numbers have gaps that
+/// can't be: what is not below it must be left out.
+int64_t database_number_limit(struct database *database, const char *table);
 
 enum value_type {
     VALUE_NULL,

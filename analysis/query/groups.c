@@ -50,6 +50,7 @@ struct groups {
     int64_t callsites[CALLSITE_RANK_COUNT]; /* with a figure of the ranking */
     uint32_t *user_symbol;                  /* of each call site, once they were read */
     int64_t user_symbol_limit;
+    struct together_lines *together; /* by line of the heap or of Python, if there are any */
 };
 
 static bool is_of_lines(enum group_by by)
@@ -79,6 +80,7 @@ void groups_close(struct groups *groups)
             free_location(&groups->locations[i]);
         }
     }
+    together_free(groups->together);
     free(groups->locations);
     free(groups->items);
     free(groups->user_symbol);
@@ -138,7 +140,7 @@ static void load_symbol(struct group_location *location, struct database *databa
 
 static void load_user_symbols(struct groups *groups)
 {
-    int64_t limit = database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
+    int64_t limit = database_number_limit(groups->database, "callsite");
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
     memset(groups->user_symbol, 0, (size_t)limit * sizeof(groups->user_symbol[0]));
@@ -407,6 +409,9 @@ static void load_allocations(struct groups *groups, const char *domain)
 
 void groups_load(struct groups *groups, const char *domain)
 {
+    if (groups->by == GROUP_BY_LINE && (strcmp(domain, "heap") == 0 || strcmp(domain, "python") == 0)) {
+        groups->together = together_load(groups->database);
+    }
     if (is_of_lines(groups->by) || groups->by == GROUP_BY_STACK) {
         load_totals(groups, domain);
     } else if (groups->by == GROUP_BY_PROCESS) {
@@ -572,6 +577,11 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
         .id = groups->by == GROUP_BY_STACK ? group->key : group->best[best_of(rank)].callsite_id,
         .callsites = group->callsites,
         .figures = group->figures,
+        .together = rank == CALLSITE_BY_TEMPORARY ? TOGETHER_NONE
+                                                  : together_of_line(groups->together, group->key,
+                                                                     rank == CALLSITE_BY_PEAK   ? TOGETHER_PEAK
+                                                                     : rank == CALLSITE_BY_LIVE ? TOGETHER_LIVE
+                                                                                                : TOGETHER_ALLOCATED),
     };
     callsite_location_load(row, groups->database);
     if (groups->by == GROUP_BY_PROCESS) {
@@ -587,7 +597,7 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
 void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, struct callsite_list *list)
 {
     struct ranked *ranked = memory_resize(NULL, (groups->count + 1) * sizeof(*ranked));
-    *list = (struct callsite_list){.by = groups->by};
+    *list = (struct callsite_list){.by = groups->by, .has_together = groups->together != NULL};
     uint64_t bytes_all = 0;
     for (size_t i = 0; i < groups->count; i++) {
         bytes_all += (uint64_t)groups->items[i].figures.bytes;

@@ -8,6 +8,8 @@
 #ifndef VARVE_ANALYSIS_QUERY_GROUPS_H
 #define VARVE_ANALYSIS_QUERY_GROUPS_H
 
+#include "analysis/query/together.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,12 +64,14 @@ struct callsite_row {
     struct group_location user;      /* the user's line; by function without line, by module with the module only */
     struct group_location innermost; /* of call site `id`: its innermost frame that is no allocation function */
     char *name;                      /* by process, thread and size: in words; else NULL */
+    struct together together;        /* of the ranking, by line of the heap or of Python; else TOGETHER_NONE */
 };
 
 struct callsite_list {
     struct callsite_row *rows;
     size_t count;
     enum group_by by;
+    bool has_together;                  /* there are lines in the heap and in Python's memory */
     int64_t count_all;                  /* entries that a list without limit would have */
     int64_t callsites_all;              /* call sites in these */
     int64_t sum_bytes, sum_allocations; /* over all of them, of the figures that the ranking is about */

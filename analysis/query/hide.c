@@ -36,7 +36,7 @@ static int add_lines(struct varve_plumbing *plumbing, const char *path, const ch
 
 static void rank_symbols(struct lines *lines, struct database *database, const struct varve_plumbing *plumbing)
 {
-    lines->symbol_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM symbol");
+    lines->symbol_limit = (size_t)database_number_limit(database, "symbol");
     lines->ranks = memory_resize(NULL, lines->symbol_limit * sizeof(*lines->ranks));
     memset(lines->ranks, 0, lines->symbol_limit * sizeof(*lines->ranks));
     struct cursor cursor;
@@ -59,7 +59,7 @@ static void rank_symbols(struct lines *lines, struct database *database, const s
 
 static void find_lines(struct lines *lines, struct database *database)
 {
-    lines->node_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM stack_node");
+    lines->node_limit = (size_t)database_number_limit(database, "stack_node_row");
     lines->users = memory_resize(NULL, lines->node_limit * sizeof(*lines->users));
     memset(lines->users, 0, lines->node_limit * sizeof(*lines->users));
     struct cursor cursor;

@@ -14,13 +14,14 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define PROGRAMS_SHOWN 3
 
 /* Rows of data_loss that have sentences of their own. */
 #define REPORTED_APART                                                           \
     "'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
-    "'processes_unattached', 'processes_missing'"
+    "'processes_unattached', 'processes_missing', 'frees_unknown'"
 
 static void load_threads(struct report_loss *loss, struct database *database)
 {
@@ -36,6 +37,24 @@ static void load_threads(struct report_loss *loss, struct database *database)
         for (int column = 0; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
             *figures[column] = cursor_integer(&cursor, column);
         }
+    }
+    cursor_close(&cursor);
+}
+
+/* A damaged file may have threads of no process: how these ended nobody knows. */
+static void load_interrupted(struct report_loss *loss, struct database *database)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT coalesce(p.end_cause, 'unknown'), sum(t.uncommitted) FROM thread t "
+                "LEFT JOIN process p ON p.id = t.process_id WHERE t.uncommitted > 0 GROUP BY 1");
+    while (cursor_next(&cursor)) {
+        const char *cause = cursor_text(&cursor, 0);
+        int64_t *figure = strcmp(cause, "signal") == 0    ? &loss->interrupted_by_kill
+                          : strcmp(cause, "exec") == 0    ? &loss->interrupted_by_exec
+                          : strcmp(cause, "running") == 0 ? &loss->interrupted_by_stop
+                                                          : &loss->interrupted_by_end;
+        *figure = (int64_t)((uint64_t)*figure + (uint64_t)cursor_integer(&cursor, 1));
     }
     cursor_close(&cursor);
 }
@@ -67,13 +86,24 @@ void report_loss_load(struct report_loss *loss, struct database *database)
 {
     *loss = (struct report_loss){0};
     load_threads(loss, database);
+    load_interrupted(loss, database);
     load_ends(loss, database);
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
-    loss->other_rows = database_integer(
-        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART ", 'heap_not_recorded')", 0);
+    loss->other_rows = database_integer(database,
+                                        "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART
+                                        ", 'heap_not_recorded', 'library_not_recorded')",
+                                        0);
+    loss->not_derived =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_not_derived'", 0);
+    loss->frees_unknown =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'frees_unknown'", 0);
     loss->unhooked_heaps =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
+    loss->unhooked_libraries =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'library_not_recorded'", 0);
+    loss->unread_pythons =
+        database_integer(database, "SELECT sum(value) FROM stats WHERE name = 'python_lines_missing'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
     loss->unattached_processes = database_integer(
@@ -92,7 +122,28 @@ static bool adds_up(const struct report_loss *loss)
 bool report_is_lossless(const struct report_loss *loss)
 {
     return adds_up(loss) && loss->stat_rows == 0 && loss->unrecorded == 0 && loss->unattached_processes == 0 &&
-           loss->unhooked_heaps == 0;
+           loss->unhooked_heaps == 0 && loss->unhooked_libraries == 0;
+}
+
+bool report_has_remarks(const struct report_loss *loss)
+{
+    return !report_is_lossless(loss) || loss->unread_pythons > 0;
+}
+
+/* Each reason once. */
+static void print_unread_pythons(FILE *out, struct database *database, const struct report_loss *loss)
+{
+    fprintf(out, "            no lines of Python in %s process%s: ", format_count(loss->unread_pythons).text,
+            format_plural(loss->unread_pythons, "", "es"));
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT source FROM stats WHERE name = 'python_lines_missing' GROUP BY source ORDER BY source LIMIT 3");
+    for (unsigned i = 0; cursor_next(&cursor); i++) {
+        fputs(i > 0 ? "; " : "", out);
+        format_print_safe(out, cursor_name(&cursor, 0));
+    }
+    cursor_close(&cursor);
+    fprintf(out, " (3.%d to 3.%d are read)\n", REPORT_PYTHON_FIRST, REPORT_PYTHON_LAST);
 }
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
@@ -152,6 +203,14 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
         fprintf(out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
                 format_count(loss->unhooked_heaps).text, format_plural(loss->unhooked_heaps, "", "es"));
     }
+    if (loss->unhooked_libraries > 0) {
+        fprintf(out, "; %s librar%s NOT RECORDED", format_count(loss->unhooked_libraries).text,
+                format_plural(loss->unhooked_libraries, "y", "ies"));
+    }
+    if (loss->unread_pythons > 0) {
+        fprintf(out, "; no lines of Python in %s process%s", format_count(loss->unread_pythons).text,
+                format_plural(loss->unread_pythons, "", "es"));
+    }
     if (loss->other_rows > 0) {
         fputs("; DATA LOSS, see varve info", out);
     }
@@ -186,6 +245,24 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
     }
 }
 
+static void print_interrupted(FILE *out, const struct report_loss *loss)
+{
+    const struct {
+        int64_t count;
+        const char *words;
+    } parts[] = {{loss->interrupted_by_kill, "that a kill interrupted"},
+                 {loss->interrupted_by_exec, "that an exec interrupted"},
+                 {loss->interrupted_by_end, "that the end of their process interrupted"},
+                 {loss->interrupted_by_stop, "that were under way when the recording stopped"}};
+    const char *before = "";
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (parts[i].count > 0) {
+            fprintf(out, "%s%s %s", before, format_count(parts[i].count).text, parts[i].words);
+            before = ", ";
+        }
+    }
+}
+
 static void print_complete(FILE *out, struct database *database, const struct report_loss *loss)
 {
     const char *claim = report_is_lossless(loss) ? "nothing lost"
@@ -193,8 +270,12 @@ static void print_complete(FILE *out, struct database *database, const struct re
                                                  : "INCOMPLETE, but of what was recorded";
     fprintf(out, "%s: %s events emitted, all %s", claim, format_count(loss->emitted).text,
             report_keeps_events(database) ? "stored" : "summarised");
+    if (loss->not_derived > 0) {
+        fprintf(out, " but %s whose sums went with a collector that was killed", format_count(loss->not_derived).text);
+    }
     if (loss->uncommitted > 0) {
-        fprintf(out, " but %s that a kill interrupted", format_count(loss->uncommitted).text);
+        fputs(loss->not_derived > 0 ? ", " : " but ", out);
+        print_interrupted(out, loss);
     }
     fputc('\n', out);
 }
@@ -233,9 +314,18 @@ void report_loss_print(FILE *out, struct database *database, const struct report
         fprintf(out, "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
                 format_count(loss->unattached).text, format_plural(loss->unattached, "", "s"));
     }
+    if (loss->frees_unknown > 0) {
+        fprintf(out, "            %s free%s of blocks whose allocation was lost: in no total either\n",
+                format_count(loss->frees_unknown).text, format_plural(loss->frees_unknown, "", "s"));
+    }
     if (loss->unattached_processes > 0) {
         fprintf(out, "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
                 format_count(loss->unattached_processes).text, format_plural(loss->unattached_processes, "", "es"));
+    }
+    if (loss->unhooked_libraries > 0) {
+        fprintf(out, "            %s librar%s not recorded: what is freed there counts as live here\n",
+                format_count(loss->unhooked_libraries).text,
+                format_plural(loss->unhooked_libraries, "y is", "ies are"));
     }
     if (loss->running > 0) {
         fprintf(out, "            %s process%s still running when the recording stopped\n",
@@ -250,6 +340,9 @@ void report_loss_print(FILE *out, struct database *database, const struct report
         fputs("            ", out);
         print_killed(out, loss);
         fputs(adds_up(loss) ? ": what was recorded up to then is here\n" : "\n", out);
+    }
+    if (loss->unread_pythons > 0) {
+        print_unread_pythons(out, database, loss);
     }
     print_stats(out, database);
 }
@@ -279,6 +372,19 @@ void report_result_words(FILE *out, const struct varve_collect_result *result)
     struct report_loss loss;
     struct database *database = open_result(result, &loss);
     report_loss_words(out, &loss);
+    if (database != NULL) {
+        database_close(database);
+    }
+}
+
+void report_result_interrupted(FILE *out, const struct varve_collect_result *result)
+{
+    struct report_loss loss;
+    struct database *database = open_result(result, &loss);
+    if (database != NULL && loss.uncommitted > 0) {
+        fputs("; without ", out);
+        print_interrupted(out, &loss);
+    }
     if (database != NULL) {
         database_close(database);
     }
@@ -316,6 +422,7 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
     json_integer(object, "processes_running", loss->running);
     json_integer(object, "processes_killed", loss->killed);
     json_integer(object, "processes_gone", loss->unknown);
+    json_integer(object, "pythons_unread", loss->unread_pythons);
     json_integer(object, "programs_unrecorded", loss->unrecorded);
     json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
     json_add(object, "data_loss",

@@ -130,7 +130,7 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
 
 static void load_threads(struct loader *loader)
 {
-    loader->thread_limit = database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
+    loader->thread_limit = database_number_limit(loader->database, "thread");
     size_t bytes = (size_t)loader->thread_limit * sizeof(int64_t);
     loader->process_of = memory_resize(NULL, bytes);
     memset(loader->process_of, 0, bytes);

@@ -37,7 +37,7 @@ static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 void timeline_load(struct timeline *timeline, struct database *database, const struct selection *selection,
                    int64_t points)
 {
-    int64_t span = report_end_ns(database) + 1;
+    int64_t span = report_duration_ns(database) + 1;
     *timeline = (struct timeline){.count = (size_t)points};
     timeline->points = memory_resize(NULL, timeline->count * sizeof(timeline->points[0]));
     for (size_t i = 0; i < timeline->count; i++) {

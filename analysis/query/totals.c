@@ -91,11 +91,6 @@ static int64_t bounded_ns(int64_t ns)
     return ns < 0 ? 0 : ns > INT64_MAX / 2 ? INT64_MAX / 2 : ns;
 }
 
-int64_t report_end_ns(struct database *database)
-{
-    return bounded_ns(database_integer(database, "SELECT end_ns FROM recording", 0));
-}
-
 int64_t report_duration_ns(struct database *database)
 {
     return bounded_ns(database_integer(database, "SELECT duration_ns FROM recording", 0));

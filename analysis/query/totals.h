@@ -33,10 +33,9 @@ void report_totals_free(struct report_totals *totals);
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row);
 /// Those of all processes together, every figure.
 struct cJSON *report_totals_json(struct database *database);
-/// From the start of the program to the end of it and of all recorded processes (view recording).
+/// From the start of the program, which is 0 of all times, to the end of it and of all recorded processes (view
+/// recording).
 int64_t report_duration_ns(struct database *database);
-/// The same end, since the trace began.
-int64_t report_end_ns(struct database *database);
 /// "40 processes (80 program images)"; without the images where each process has one.
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images);
 

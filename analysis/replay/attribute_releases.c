@@ -398,6 +398,7 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
                    "the request%s would release %zu, empty_cache %zu",
                    run->released, prediction.is_hit ? " (served by the cache)" : "", prediction.counts[ALL],
                    replay->cached.count);
+    replay->limit_is_small = !prediction.is_hit && prediction.counts[ALL] > run->released;
     return VARVE_OK;
 }
 

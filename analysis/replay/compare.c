@@ -80,6 +80,13 @@ static size_t stream_of(struct replay *replay, unsigned number, uint64_t addr)
     return replay->stream_of[number] - 1U;
 }
 
+/* What a request does that was refused: it waits for all streams, gives back, fails. */
+static bool is_of_refusal(unsigned action)
+{
+    return action == HISTORY_FREE_COMPLETED || action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP ||
+           action == HISTORY_OOM;
+}
+
 static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action, uint64_t size,
                              size_t stream)
 {
@@ -120,6 +127,8 @@ void replay_compare_record(void *context, const struct varve_record *record)
     if (replay->cursor >= replay->trace->event_count || event->action != action || event->size != size ||
         event->stream != stream || (event->addr != record->addr && action != HISTORY_OOM)) {
         differ_by_record(replay, record, action, size, stream);
+        replay->limit_is_small =
+            is_of_refusal(action) && (replay->cursor >= replay->trace->event_count || !is_of_refusal(event->action));
         return;
     }
     replay->cursor = replay_decision(replay->trace, replay->cursor + 1);
@@ -169,6 +178,13 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
     }
     replay_differs(replay, "segment_alloc of %" PRIu64 " bytes on stream 0x%" PRIx64, bytes, stream);
     return VARVE_ERROR_CORRUPT;
+}
+
+int replay_grant(void *context)
+{
+    struct replay *replay = context;
+    bool follows = replay->options->follow && !replay->is_starting && replay->cursor < replay->trace->event_count;
+    return follows && is_refused(replay, &replay->trace->events[replay->cursor]) ? VARVE_ERROR_NO_MEMORY : VARVE_OK;
 }
 
 /* The next of the start's reservations of that pool, stream and class, if it has any. */

@@ -16,6 +16,8 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
                         const struct varve_device_reservation *reservation, uint64_t *addr_out);
 int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
                             const struct varve_device_reservation *reservation, uint64_t *addr_out);
+/// varve_sim_options.grant: none where the history was refused; how full the device was, it does not say.
+int replay_grant(void *context);
 /// The event at the cursor did not come; instead … The first call counts.
 void replay_differs(struct replay *replay, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void replay_event_text(const struct replay *replay, size_t index, char *buffer, size_t bytes);

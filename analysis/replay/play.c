@@ -210,12 +210,29 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
     return result;
 }
 
+int replay_note_start(struct replay *replay)
+{
+    struct varve_alloc_stats stats;
+    int result = varve_alloc_get_device_stats(replay->alloc, &stats);
+    if (result == VARVE_OK) {
+        replay->start = (struct replay_start){
+            .reserved = stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].current,
+            .allocated = stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].current,
+            .requested = stats.requested_bytes[VARVE_ALLOC_STAT_ALL].current,
+            .device_calls = stats.num_device_alloc + stats.num_device_free,
+            .clock_ns = varve_sim_clock_ns(replay->device),
+            .is_inherited = !replay->requests_start,
+        };
+    }
+    return result;
+}
+
 int replay_follow(struct replay *replay)
 {
     const struct history_device *trace = replay->trace;
     replay->cursor = replay_decision(trace, 0);
     size_t reported = 0;
-    int result = VARVE_OK;
+    int result = replay_note_start(replay);
     while (result == VARVE_OK && replay->cursor < trace->event_count && !replay->mismatch.is_set) {
         const struct history_event *event = &trace->events[replay->cursor];
         if (replay->cursor - reported >= PROGRESS_EVENTS && replay->options->progress != NULL) {
@@ -460,6 +477,7 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
     struct whatif whatif = {.replay = replay, .result = result, .message = message};
     uint64_t ooms_max = replay->options->stop_at_oom ? 0 : UINT64_MAX;
     int error = add_start(&whatif);
+    VARVE_THEN(error, replay_note_start(replay));
     for (size_t i = 0; i < trace->event_count && error == VARVE_OK && result->ooms <= ooms_max; i++) {
         if (i % PROGRESS_EVENTS == 0 && replay->options->progress != NULL) {
             progress_step(replay->options->progress, "replaying", i, trace->event_count);

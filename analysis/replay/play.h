@@ -19,6 +19,8 @@ struct replay_request {
 /// Play all events; stops at the first mismatch. Errors: those of the allocator that are no decision.
 int replay_follow(struct replay *replay);
 int replay_make_start(struct replay *replay, struct varve_message *message);
+/// The start is made: what comes from now on counts.
+int replay_note_start(struct replay *replay);
 bool replay_request_at(const struct replay *replay, size_t index, struct replay_request *request_out);
 int replay_malloc(struct replay *replay, const struct replay_request *request);
 /// The pseudo stream that holds the block back whose free event `completion` completes.

@@ -40,7 +40,6 @@ static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_st
 static int play_session(struct replay *replay, struct replay_result *result, struct varve_message *message)
 {
     int error = replay_make_start(replay, message);
-    uint64_t begin_ns = varve_sim_clock_ns(replay->device);
     VARVE_THEN(error, replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message));
     if (error == VARVE_OK && replay->options->follow && !replay->mismatch.is_set) {
         error = replay_final(replay, result);
@@ -51,7 +50,8 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     if (error == VARVE_OK) {
         result->stats = stats;
         result->device_peak = (int64_t)varve_sim_used_peak(replay->device);
-        result->device_ns = varve_sim_clock_ns(replay->device) - begin_ns;
+        result->device_ns = varve_sim_clock_ns(replay->device) - replay->start.clock_ns;
+        result->start = replay->start;
         error = varve_alloc_snapshot(replay->alloc, &snapshot);
     }
     if (error == VARVE_OK) {
@@ -77,6 +77,8 @@ static int play_device(const struct history *history, unsigned index, const stru
     result->starts_late = inferred->scan.reserved_start > 0;
     result->first_event = inferred->hints.first;
     result->inferred_pools = inferred->pools.segment_count > 0 ? inferred->pools.count - 1 : 0;
+    result->limit = replay->limit;
+    result->limit_is_small = replay->limit_is_small;
     if (replay->mismatch.is_set) {
         result->mismatches = 1;
         result->segments_equal = false;
@@ -84,6 +86,7 @@ static int play_device(const struct history *history, unsigned index, const stru
         result->first.event += inferred->hints.first;
         result->first.device = index;
     }
+    result->reached = replay->mismatch.is_set ? result->first.event : result->events;
     return error;
 }
 
@@ -96,8 +99,11 @@ static const char *advice_of(const struct history *history, const struct replay_
         return NULL;
     }
     if (config.garbage_collection_threshold > 0 && options->memory_limit == 0 && config.memory_fraction >= 1) {
-        return "garbage_collection_threshold acts on a memory limit, which no snapshot holds: give "
-               "--memory-limit BYTES, the process's memory fraction times the device's total memory";
+        return options->finds_limit
+                   ? "garbage_collection_threshold acts on a memory limit, which no snapshot holds, and none was found "
+                     "under which it comes out: --memory-limit gives another one"
+                   : "garbage_collection_threshold acts on a memory limit, which no snapshot holds: give "
+                     "--memory-limit BYTES, the process's memory fraction times the device's total memory";
     }
     if (config.garbage_collection_threshold > 0 && result->starts_late) {
         return "the trace began late, and garbage collection goes by how long blocks had been free before: "
@@ -137,6 +143,7 @@ static int search(const struct history *history, const struct replay_options *op
     bool is_first = true;
     bool again = true;
     uint64_t played = 0;
+    struct replay_result furthest = {.reached = 0};
     int error = VARVE_OK;
     while (again) {
         struct replay_result latest = {.segments_equal = true};
@@ -154,6 +161,9 @@ static int search(const struct history *history, const struct replay_options *op
             keep_calls(&replay, &inferred->calls);
         }
         replay_session_close(&replay);
+        if (latest.reached > furthest.reached) {
+            furthest = latest;
+        }
         if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {
             *result = latest;
             *message = reason;
@@ -161,7 +171,94 @@ static int search(const struct history *history, const struct replay_options *op
         }
         is_first = false;
     }
+    result->reached = furthest.reached;
+    result->limit_is_small = furthest.limit_is_small;
     return explain(history, options, index, error, result, message);
+}
+
+/* ---- the limit, which no history holds ---- */
+
+/* One device's history, followed again and again. */
+struct following {
+    const struct history *history;
+    struct replay_options options;
+    unsigned index;
+    bool derives_pools;
+    struct replay_device *inferred;
+};
+
+static int follow_once(struct following *following, uint64_t limit, struct replay_result *result,
+                       struct varve_message *message)
+{
+    struct replay_options options = following->options;
+    options.memory_limit = limit != 0 ? limit : options.memory_limit;
+    replay_hints_free(&following->inferred->hints);
+    following->inferred->hints.derives_pools = following->derives_pools;
+    double begin = monotonic_seconds();
+    int error = search(following->history, &options, following->index, following->inferred, result, message);
+    result->seconds = monotonic_seconds() - begin;
+    return error;
+}
+
+static struct replay_limit_trial trial_of(const struct replay_result *result)
+{
+    return (struct replay_limit_trial){
+        .comes_out = result->mismatches == 0 && result->segments_equal,
+        .is_too_small = result->limit_is_small,
+        .refusals = (uint64_t)(result->stats.num_alloc_retries + result->stats.num_ooms),
+        .reached = result->reached,
+    };
+}
+
+static int try_limit(void *context, uint64_t limit, struct replay_limit_trial *out)
+{
+    struct following *following = context;
+    struct replay_result result = {.segments_equal = true};
+    struct varve_message ignored = {""};
+    int error = follow_once(following, limit, &result, &ignored);
+    *out = trial_of(&result);
+    out->comes_out &= error == VARVE_OK;
+    return error == VARVE_ERROR_NO_MEMORY ? error : VARVE_OK;
+}
+
+/* After a play without a limit, whose result is there: look for one, and end with a play under it. If none is found,
+ * what the nearest came to says the most of the reason. */
+static int find_limit(struct following *following, struct replay_result *result, struct varve_message *message)
+{
+    struct replay_device *inferred = following->inferred;
+    struct varve_alloc_config config;
+    struct replay_limit_search search = {
+        .finds_most = following->options.finds_most,
+        .unlimited = trial_of(result),
+        .play = try_limit,
+        .context = following,
+    };
+    struct replay_limit limit = {.used = 0};
+    int error = replay_config(following->history, following->options.conf, &config, message);
+    VARVE_THEN(error,
+               replay_limit_bounds(&following->history->devices[following->index], following->history->rests.is_known,
+                                   config.garbage_collection_threshold, &search.bounds));
+    VARVE_THEN(error, replay_limit_find(&search, &limit));
+    if (error != VARVE_OK || !search.bounds.may_be_limited) {
+        return error;
+    }
+    uint64_t last = limit.used != 0 || search.unlimited.comes_out ? limit.used : limit.nearest;
+    error = follow_once(following, last, result, message);
+    result->first.limit = limit.used == 0 ? last : 0;
+    inferred->limit = limit;
+    return error;
+}
+
+/* Follow one device's history, under the limit that it was recorded under, if that is to be found. */
+static int follow_device(const struct history *history, const struct replay_options *options, unsigned index,
+                         bool derives_pools, struct replay_device *inferred, struct replay_result *result,
+                         struct varve_message *message)
+{
+    struct following following = {history, *options, index, derives_pools, inferred};
+    inferred->limit = (struct replay_limit){.used = 0};
+    int error = follow_once(&following, 0, result, message);
+    bool finds = error == VARVE_OK && options->finds_limit && result->limit == 0;
+    return finds ? find_limit(&following, result, message) : error;
 }
 
 static void add_device(struct replay_result *sum, const struct replay_result *device)
@@ -172,6 +269,7 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
     sum->segments += device->segments;
     sum->ooms += device->ooms;
     sum->skipped += device->skipped;
+    sum->seconds += device->seconds;
     sum->device_ns += device->device_ns;
     sum->device_peak += device->device_peak;
     sum->starts_late |= device->starts_late;
@@ -185,6 +283,11 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
         memcpy(sum->difference, device->difference, sizeof(sum->difference));
     }
     sum->inferred_pools += device->inferred_pools;
+    sum->start.reserved += device->start.reserved;
+    sum->start.allocated += device->start.allocated;
+    sum->start.requested += device->start.requested;
+    sum->start.device_calls += device->start.device_calls;
+    sum->start.is_inherited &= device->start.is_inherited || !device->starts_late;
     add_stats(&sum->stats, &device->stats);
 }
 
@@ -204,17 +307,15 @@ static int fail_device(const struct history *history, size_t index, int error, c
 static int infer_requests(const struct history *history, const struct replay_options *options, unsigned index,
                           struct replay_device *inferred, struct varve_message *message)
 {
-    const struct replay_options following = {.memory_limit = options->recorded_limit,
-                                             .capacity = options->capacity,
+    const struct replay_options following = {.capacity = options->capacity,
                                              .follow = true,
+                                             .finds_limit = options->finds_limit,
                                              .progress = options->progress};
     int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
     for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
         struct varve_message reason = {""};
-        replay_hints_free(&inferred->hints);
-        inferred->hints.derives_pools = attempt > 0;
         struct replay_result ignored = {0};
-        (void)search(history, &following, index, inferred, &ignored, &reason);
+        (void)follow_device(history, &following, index, attempt > 0, inferred, &ignored, &reason);
     }
     if (!inferred->calls.are_known) {
         replay_hints_free(&inferred->hints);
@@ -226,16 +327,15 @@ static int infer_devices(struct replay_inference *inference, const struct replay
                          struct replay_result *result, struct varve_message *message)
 {
     const struct history *history = inference->history;
-    *result = (struct replay_result){.segments_equal = true};
+    *result = (struct replay_result){.segments_equal = true, .start.is_inherited = true};
     int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay_device *inferred = &inference->devices[i];
         struct replay_result device = {.segments_equal = true};
         struct varve_message reason = {""};
-        replay_hints_free(&inferred->hints);
-        inferred->hints.derives_pools = derives_pools;
-        error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
-                                : infer_requests(history, options, (unsigned)i, inferred, &reason);
+        error = options->follow
+                    ? follow_device(history, options, (unsigned)i, derives_pools, inferred, &device, &reason)
+                    : infer_requests(history, options, (unsigned)i, inferred, &reason);
         if (options->follow) {
             add_device(result, &device);
         }
@@ -288,7 +388,9 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
         infer_again_with_pools(inference, &silent, result);
     }
-    result->seconds = monotonic_seconds() - begin;
+    if (!options->follow) {
+        result->seconds = monotonic_seconds() - begin; /* else that of following once, without looking for a limit */
+    }
     if (error != VARVE_OK) {
         replay_inference_free(inference);
         return error;
@@ -300,6 +402,11 @@ int replay_infer(const struct history *history, const struct replay_options *opt
 const struct replay_device *replay_inference_device(const struct replay_inference *inference, size_t index)
 {
     return &inference->devices[index];
+}
+
+const struct replay_limit *replay_inference_limit(const struct replay_inference *inference, size_t index)
+{
+    return &inference->devices[index].limit;
 }
 
 void replay_inference_free(struct replay_inference *inference)
@@ -320,7 +427,7 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
                 struct replay_result *result, struct varve_message *message)
 {
     double begin = monotonic_seconds();
-    *result = (struct replay_result){.segments_equal = true};
+    *result = (struct replay_result){.segments_equal = true, .start.is_inherited = true};
     int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay replay = {0};

@@ -10,6 +10,7 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 #include "analysis/replay/emit.h"
+#include "analysis/replay/infer/limit.h"
 #include "analysis/replay/infer/settings.h"
 
 #include <stdbool.h>
@@ -33,7 +34,8 @@ struct replay_options {
     const char *conf;          /* NULL: the history's own settings */
     uint64_t memory_limit;     /* 0: by the fraction in `conf`, or none */
     uint64_t capacity;         /* of the device; 0: large enough */
-    uint64_t recorded_limit;   /* not follow: memory_limit of the recording, as far as it is known; 0: none */
+    bool finds_limit;          /* where none is given: that of the recording is looked for while it is followed */
+    bool finds_most;           /* then also how large it can have been */
     bool follow;               /* the history's addresses and decisions are to come out again */
     bool stop_at_oom;          /* not follow: end with the first request that fails */
     bool served_only;          /* not follow: without the requests that failed in the history */
@@ -54,8 +56,17 @@ struct replay_options {
 struct replay_mismatch {
     bool is_set;
     unsigned device;
-    size_t event; /* number of the event, from 0 */
+    size_t event;   /* number of the event, from 0 */
+    uint64_t limit; /* that it was found under; 0: none, or the caller's */
     char expected[160], got[320];
+};
+
+/* What a history that begins late begins with. Its calls of the device are of no setting: they were made before. */
+struct replay_start {
+    int64_t reserved, allocated, requested; /* bytes */
+    int64_t device_calls;
+    uint64_t clock_ns;
+    bool is_inherited; /* segments and blocks are the history's; else the policy was asked for the blocks */
 };
 
 struct replay_result {
@@ -65,9 +76,13 @@ struct replay_result {
     bool segments_equal;
     char difference[320]; /* between the segments, "" if none */
     struct varve_alloc_stats stats;
-    uint64_t segments;      /* at the end */
-    uint64_t ooms, skipped; /* requests that failed; frees of what was never allocated */
-    uint64_t device_ns;     /* what the device's calls would have taken, by the measured times of alloc/device/sim */
+    struct replay_start start; /* is_inherited: of all devices */
+    uint64_t segments;         /* at the end */
+    uint64_t ooms, skipped;    /* requests that failed; frees of what was never allocated */
+    uint64_t limit;            /* of one device: of reserved bytes, 0: none */
+    bool limit_is_small;       /* of one device: more was given back, or refused, than recorded */
+    size_t reached;            /* of one device: the most events that came out before another answer was tried */
+    uint64_t device_ns;        /* what the device's calls would have taken, by the measured times of alloc/device/sim */
     /* bytes: most that the device had given out, its own pool included: what is reserved, and more under cuda-async */
     int64_t device_peak;
     double seconds;
@@ -91,6 +106,8 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
                 struct replay_result *result, struct varve_message *message);
 /// What was found of device `index`. Owner: `inference`.
 const struct replay_device *replay_inference_device(const struct replay_inference *inference, size_t index);
+/// The limit that it was recorded under; 0 throughout where none was found or looked for. Owner: `inference`.
+const struct replay_limit *replay_inference_limit(const struct replay_inference *inference, size_t index);
 void replay_inference_free(struct replay_inference *inference); /* NULL is allowed */
 /// Infer, and play if following has not done that.
 int replay_run(const struct history *history, const struct replay_options *options, struct replay_result *result,

@@ -43,6 +43,7 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .places_as_cuda = !options->counts_addresses,
         .segment_address = is_placed ? replay_segment_addr : NULL,
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
+        .grant = options->follow ? replay_grant : NULL,
         .address_context = replay,
     };
     replay->next_addr = ADDR_FIRST;
@@ -72,6 +73,9 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     replay->limit = options->memory_limit;
     if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
         replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->inferred->total);
+    }
+    if (replay->limit == 0 && options->follow) {
+        replay->limit = replay->inferred->limit.used;
     }
     replay->recorder.record = options->emit != NULL ? replay_emit_record : replay_compare_record;
     replay->recorder.context = replay;

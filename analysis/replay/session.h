@@ -42,9 +42,10 @@ struct replay {
     size_t deferred_next;  /* of scan.deferred */
     uint16_t stream, pool; /* of the running request: new numbers in records are theirs */
     bool is_starting;      /* the start state is made: records are not compared */
-    bool requests_start;   /* the policy cannot begin with given blocks: it is asked for them */
-    uint32_t *stream_of;   /* of the number in a record: index in history.streams + 1; 0 unknown */
-    uint32_t *number_of;   /* the other way round; both have history.stream_count items */
+    struct replay_start start;
+    bool requests_start; /* the policy cannot begin with given blocks: it is asked for them */
+    uint32_t *stream_of; /* of the number in a record: index in history.streams + 1; 0 unknown */
+    uint32_t *number_of; /* the other way round; both have history.stream_count items */
     uint64_t allocations;
     const struct replay_device *inferred;
     struct replay_pool_state *pools; /* by number in inferred->pools */
@@ -56,7 +57,8 @@ struct replay {
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
-    size_t *emptied; /* events that calls of empty_cache began with; emptied_count of them */
+    bool limit_is_small; /* the mismatch: something is given back or refused that was not */
+    size_t *emptied;     /* events that calls of empty_cache began with; emptied_count of them */
     size_t emptied_count, emptied_capacity;
     size_t emptied_next; /* not follow: of inferred->calls */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ncurses, with its wide characters. Handlers for signals are set before it starts: it leaves those alone, and the
- * terminal is given back by the thread that draws, never by a handler.
+ * terminal is given back by the thread that draws, never by a handler. It has some 80 bytes for each place of the
+ * terminal, whose size anybody can set to 65,535 times 65,535: so it is told a size that is bounded.
  */
 #include "analysis/top/screen.h"
 
@@ -12,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,19 +23,27 @@
 
 #define ESCAPE_MS 25 /* how long after Escape the rest of a key's sequence may come */
 
-static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-#define ENDING_SIGNALS (sizeof(ending_signals) / sizeof(ending_signals[0]))
+#define LINES_MAX 500U
+#define COLUMNS_MAX 1000U
+
+static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH};
+#define HANDLED_SIGNALS (sizeof(handled_signals) / sizeof(handled_signals[0]))
 
 static struct {
     SCREEN *screen; /* NULL: the terminal is not taken over */
-    struct sigaction before[ENDING_SIGNALS];
+    struct sigaction before[HANDLED_SIGNALS];
 } terminal;
 
 static volatile sig_atomic_t ending_signal;
+static volatile sig_atomic_t has_resized;
 
 static void on_signal(int number)
 {
-    ending_signal = number;
+    if (number == SIGWINCH) {
+        has_resized = 1;
+    } else {
+        ending_signal = number;
+    }
 }
 
 const char *screen_missing(void)
@@ -49,14 +59,42 @@ static void choose_locale(void)
     }
 }
 
+/* False: the terminal does not say. */
+static bool terminal_size(unsigned *lines_out, unsigned *columns_out)
+{
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) {
+        return false;
+    }
+    *lines_out = size.ws_row < LINES_MAX ? size.ws_row : LINES_MAX;
+    *columns_out = size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
+    return true;
+}
+
+/* ncurses asks the environment first. */
+static void tell_size(void)
+{
+    unsigned lines = 0;
+    unsigned columns = 0;
+    if (terminal_size(&lines, &columns)) {
+        char text[16];
+        snprintf(text, sizeof(text), "%u", lines);
+        setenv("LINES", text, 1);
+        snprintf(text, sizeof(text), "%u", columns);
+        setenv("COLUMNS", text, 1);
+    }
+}
+
 int screen_begin(struct varve_message *message)
 {
     struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART: waiting for a key ends */
     ending_signal = 0;
-    for (size_t i = 0; i < ENDING_SIGNALS; i++) {
-        sigaction(ending_signals[i], &action, &terminal.before[i]);
+    has_resized = 0;
+    for (size_t i = 0; i < HANDLED_SIGNALS; i++) {
+        sigaction(handled_signals[i], &action, &terminal.before[i]);
     }
     choose_locale();
+    tell_size();
     terminal.screen = newterm(NULL, stdout, stdin);
     if (terminal.screen == NULL) {
         screen_end();
@@ -79,8 +117,8 @@ void screen_end(void)
         terminal.screen = NULL;
     }
     setlocale(LC_CTYPE, "C");
-    for (size_t i = 0; i < ENDING_SIGNALS; i++) {
-        sigaction(ending_signals[i], &terminal.before[i], NULL);
+    for (size_t i = 0; i < HANDLED_SIGNALS; i++) {
+        sigaction(handled_signals[i], &terminal.before[i], NULL);
     }
 }
 
@@ -134,12 +172,25 @@ static bool keyboard_is_gone(void)
            bytes == 0;
 }
 
+/* False: it has the size that it had. */
+static bool has_new_size(void)
+{
+    unsigned lines = 0;
+    unsigned columns = 0;
+    const bool is_new = has_resized != 0;
+    has_resized = 0;
+    return is_new && terminal_size(&lines, &columns) && resizeterm((int)lines, (int)columns) == OK;
+}
+
 int screen_wait(int64_t ns)
 {
     timeout((int)(ns / 1000000));
     int key = getch();
     switch (key) {
     case ERR:
+        if (has_new_size()) {
+            return SCREEN_RESIZED;
+        }
         if (ending_signal == 0 && keyboard_is_gone()) {
             ending_signal = SIGHUP;
         }
@@ -156,8 +207,6 @@ int screen_wait(int64_t ns)
         return SCREEN_HOME;
     case KEY_END:
         return SCREEN_END;
-    case KEY_RESIZE:
-        return SCREEN_RESIZED;
     default:
         return key < 0x100 ? key : SCREEN_NO_KEY;
     }

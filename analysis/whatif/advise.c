@@ -306,7 +306,7 @@ static void find_waste(struct advice *advice, const struct history *history, str
         if (progress != NULL) {
             progress_step(progress, "looking where memory is lost", i, 1 + advice->pick_count);
         }
-        whatif_waste_at_peak(history, &setting, advice->before.limit, i == 0 && advice->is_followed,
+        whatif_waste_at_peak(history, &setting, advice->before.limit != 0, i == 0 && advice->is_followed,
                              i == 0 ? &advice->waste : &advice->picks[i - 1].waste, &ignored);
     }
 }

@@ -30,7 +30,7 @@ struct whatif {
 static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, int *error_out,
                                       struct varve_message *message)
 {
-    struct replay_options options = {.capacity = capacity, .recorded_limit = whatif->before.limit};
+    struct replay_options options = {.capacity = capacity, .finds_limit = whatif->before.limit != 0};
     struct inference made = {.capacity = capacity};
     for (size_t i = 0; i < whatif->inference_count; i++) {
         if (whatif->inferences[i].capacity == capacity) {

@@ -27,14 +27,14 @@ static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
 }
 
 static int write_database(const char *path, const struct history *history, const struct whatif_setting *setting,
-                          uint64_t recorded_limit, bool follow, struct varve_message *message)
+                          bool finds_limit, bool follow, struct varve_message *message)
 {
     struct replay_options options = {
         .policy = setting->policy,
         .conf = setting->conf,
         .memory_limit = setting->memory_limit,
         .capacity = setting->capacity,
-        .recorded_limit = recorded_limit,
+        .finds_limit = finds_limit,
         .follow = follow,
     };
     struct replay_inference *inference;
@@ -86,7 +86,7 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
     return error;
 }
 
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool finds_limit,
                          bool follow, struct whatif_waste *out, struct varve_message *message)
 {
     char folder[PATH_BYTES];
@@ -97,7 +97,7 @@ int whatif_waste_at_peak(const struct history *history, const struct whatif_sett
     }
     char path[PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/replay.db", folder);
-    error = write_database(path, history, setting, recorded_limit, follow, message);
+    error = write_database(path, history, setting, finds_limit, follow, message);
     VARVE_THEN(error, read_database(path, out, message));
     out->is_known = out->is_known && error == VARVE_OK;
     unlink(path);

@@ -23,10 +23,10 @@ struct whatif_waste {
 #undef WHATIF_CAUSE_FIELD
 };
 
-/// Play `setting` and look; `recorded_limit`: as of struct replay_options; `follow`: with the recorded decisions, which
+/// Play `setting` and look; `finds_limit`: as of struct replay_options; `follow`: with the recorded decisions, which
 /// must come out. One thread at a time. Errors: those of replay_play, of writing the database below TMPDIR, and of
 /// reading it; `out` is then not known.
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool finds_limit,
                          bool follow, struct whatif_waste *out, struct varve_message *message);
 
 #endif

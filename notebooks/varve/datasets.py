@@ -6,9 +6,9 @@ varve.to_parquet made.
     varve.dataset("runs").callsites()                           # DuckDB over Parquet
     varve.dataset("runs", engine="dask", scheduler="tcp://host:8786").timeline(100_000_000)
 
-Each question is a filter, keys and sums, maxima or counts over one view, by run and rank: the engine does that part,
-and all of them must give equal rows. What is computed from these rows is the same code for all. Ids of call sites mean
-nothing in another trace: lines are known by function, file and line."""
+Each question is a filter, keys and sums, maxima, counts or last values over one view, by run and rank: the engine does
+that part, and all of them must give equal rows. What is computed from these rows is the same code for all. Ids of call
+sites mean nothing in another trace: lines are known by function, file and line."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     import pyarrow
 
 ENGINES = ("sqlite", "duckdb", "dask")
+SPANS_MAX = 10_000_000  # rows of a timeline: some seconds and 1 GB
 LINE = ("domain", "user_function", "user_file", "user_line")
 
 
 class Question(NamedTuple):
-    """`figures`: name of a result: (sum, max or count, column). Keys come with run and rank before them."""
+    """`figures`: name of a result: (sum, max, count or last, column). Keys come with run and rank before them. "last":
+    the column's value after the last event, which a view with seq has."""
 
     view: str
     keys: tuple[str, ...]
@@ -97,14 +99,17 @@ class Dataset:
 
     def timeline(self, freq_ns: int = 100_000_000) -> pandas.DataFrame:
         """By domain and span of time (begin_ns, freq_ns long, since each trace's beginning): the least, median and
-        largest of what a trace had live at most (allocated) and had reserved, in bytes. Traces without an event in a
-        span are not counted in it."""
+        largest of what one process of a trace had live at most (allocated) and had reserved, in bytes. What was live
+        stays live in a span without an event; a trace is counted from its first event of the domain to its last one of
+        any."""
         if freq_ns < 1:
             raise TraceError("a span of time has 1 ns or more")
-        rows = self._ask(Question("timeline_process", ("domain",),
-                                  {"allocated": ("max", "allocated_max"), "reserved": ("max", "reserved")},
-                                  ("ts_ns", int(freq_ns)))).rename(columns={"bucket": "begin_ns"})
-        groups = rows.groupby(["domain", "begin_ns"], dropna=False)
+        rows = self._ask(Question("timeline_process", ("process_id", "domain", "device"), {
+            "allocated": ("max", "allocated_max"), "allocated_last": ("last", "allocated"),
+            "reserved": ("max", "reserved"), "reserved_last": ("last", "reserved")}, ("ts_ns", int(freq_ns))))
+        rows = _carried(rows, ["run", "rank", "process_id", "domain", "device"], int(freq_ns))
+        rows = rows.groupby(["run", "rank", "domain", "bucket"], dropna=False)[["allocated", "reserved"]].max()
+        groups = rows.reset_index().rename(columns={"bucket": "begin_ns"}).groupby(["domain", "begin_ns"], dropna=False)
         made = groups.agg(traces=("allocated", "size"), allocated_min=("allocated", "min"),
                           allocated_median=("allocated", "median"),
                           allocated_max=("allocated", "max"), reserved_max=("reserved", "max"))
@@ -226,7 +231,8 @@ class Dataset:
     def _by_dask(self, question: Question) -> pandas.DataFrame:
         dd = needs("dask.dataframe", "dataset")
         columns = sorted({*question.keys, *(column for _, column in question.figures.values()),
-                          *([question.bucket[0]] if question.bucket else [])})
+                          *([question.bucket[0]] if question.bucket else []),
+                          *(["seq"] if _has_last(question) else [])})
         parts = self._files(question.view) if self.directory else self.paths
         runs = [self.names.get(path, "") for path in parts]
         # A file of a rank is small: several in a task, so that tasks do not cost more than their work.
@@ -236,7 +242,8 @@ class Dataset:
         frames = dd.from_map(_load_partial, groups, names, question=question, wanted=columns, timeout=self.timeout,
                              directory=self.directory, meta=partial.iloc[:0])
         keys = _keys(question)
-        combined = frames.groupby(keys, dropna=False).agg({name: "max" if how == "max" else "sum"
+        # a last value comes from one file: what a process did is not spread over several
+        combined = frames.groupby(keys, dropna=False).agg({name: "max" if how in ("max", "last") else "sum"
                                                            for name, (how, _) in question.figures.items()}, split_out=1)
         return self._computed(combined).reset_index()
 
@@ -393,6 +400,8 @@ def _partial(table: pyarrow.Table, question: Question) -> pandas.DataFrame:
     if question.bucket:
         column, width = question.bucket
         table = table.append_column("bucket", pc.multiply(pc.divide(table[column], width), width))
+    if _has_last(question):
+        table = table.sort_by("seq")
     keys = _keys(question)
     made = table.group_by(keys, use_threads=False).aggregate([(column, how) for how,
                                                               column in question.figures.values()])
@@ -410,8 +419,15 @@ def _statement(question: Question, source: str, labels: Sequence[str]) -> str:
         column, width = question.bucket
         chosen.append(f'"{column}" - "{column}" % {width} AS bucket')
         keys.append(f'"{column}" - "{column}" % {width}')
-    figures = [f'{how}("{column}") AS "{name}"' for name, (how, column) in question.figures.items()]
+    figures = [f'max(CASE WHEN seq = last_seq THEN "{column}" END) AS "{name}"' if how == "last" else
+               f'{how}("{column}") AS "{name}"' for name, (how, column) in question.figures.items()]
+    if _has_last(question):
+        source = f"(SELECT *, max(seq) OVER (PARTITION BY {', '.join(keys)}) AS last_seq FROM {source})"
     return f"SELECT {', '.join(chosen + figures)} FROM {source} GROUP BY {', '.join(keys)}"
+
+
+def _has_last(question: Question) -> bool:
+    return any(how == "last" for how, _ in question.figures.values())
 
 
 _TEXTS, _REALS = {"run", "domain", "user_function", "user_file"}, {"score"}
@@ -432,6 +448,26 @@ def _typed(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
 def _normal(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
     """One form whatever the engine: types, order of columns, order of rows."""
     return _typed(rows.copy(), question).sort_values(_keys(question), ignore_index=True)
+
+
+def _carried(rows: pandas.DataFrame, series: Sequence[str], width: int) -> pandas.DataFrame:
+    """Rows of a bucket of time, with one for each bucket that has none until the trace's last: the value before stays.
+    A bucket's largest value is at least the one that it begins with. TraceError: too many buckets."""
+    rows = rows.sort_values([*series, "bucket"], ignore_index=True)
+    after = rows.groupby(["run", "rank"], dropna=False).bucket.transform("max") + width
+    grouped = rows.groupby(list(series), dropna=False)
+    spans = (grouped.bucket.shift(-1).fillna(after) - rows.bucket) // width
+    if spans.sum() > SPANS_MAX:
+        raise TraceError(f"spans of {width} ns are {spans.sum():,} rows: ask for longer ones")
+    for name in ("allocated", "reserved"):
+        before = grouped[f"{name}_last"].shift(1)
+        rows[name] = rows[name].mask((before > rows[name]).fillna(False), before)
+    carried = rows.loc[rows.index.repeat(spans.astype("int64"))]
+    ordinal = carried.groupby(level=0).cumcount()
+    carried = carried.assign(bucket=carried.bucket + ordinal * width)
+    for name in ("allocated", "reserved"):
+        carried[name] = carried[name].mask(ordinal > 0, carried[f"{name}_last"])
+    return carried
 
 
 def _over_traces(rows: pandas.DataFrame, keys: Sequence[str], figures: dict[str, str], first: str) -> pandas.DataFrame:

@@ -2,6 +2,7 @@
 """Storages: typed memory with a shape, counted by references. Views share the memory; so do arrays and tensors of
 other libraries."""
 
+import contextlib
 import ctypes
 import operator
 from ctypes import byref, c_int, c_int64, c_void_p
@@ -415,6 +416,28 @@ _increment = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pyth
 _decrement = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
+@contextlib.contextmanager
+def _current_device(ordinal):
+    """Makes a CUDA device's primary context the thread's, for a while: PyTorch gives out no tensor of another device
+    than the thread's. Where the driver does not do it, the source says so itself."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        yield
+        return
+    device, context = ctypes.c_int(), c_void_p()
+    is_pushed = driver.cuDeviceGet(byref(device), int(ordinal)) == 0 and \
+        driver.cuDevicePrimaryCtxRetain(byref(context), device) == 0
+    is_pushed = is_pushed and driver.cuCtxPushCurrent_v2(context) == 0
+    try:
+        yield
+    finally:
+        if is_pushed:
+            driver.cuCtxPopCurrent_v2(byref(c_void_p()))
+        if context.value is not None:
+            driver.cuDevicePrimaryCtxRelease_v2(device)
+
+
 def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
     """A storage in the memory of a tensor or array of another library (or of a capsule, which is consumed). `memory`:
     the Memory of the CUDA device whose tensors may come; `stream`: on which the storage will be used there.
@@ -428,10 +451,11 @@ def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
             raise BufferError(f"elements on DLPack's device ({int(device[0])}, {device[1]}), of which there is no "
                               "memory here")
         given = {} if stream is None else {"stream": stream}
-        try:
-            got = source.__dlpack__(max_version=(1, 1), **given)
-        except TypeError:  # it is older than these arguments
-            got = source.__dlpack__(**given)
+        with _current_device(device[1]) if device[0] == CUDA else contextlib.nullcontext():
+            try:
+                got = source.__dlpack__(max_version=(1, 1), **given)
+            except TypeError:  # it is older than these arguments
+                got = source.__dlpack__(**given)
     pointer, is_versioned = capsule.consume(got)
     function = "varve_storage_from_dlpack" if is_versioned else "varve_storage_from_dlpack_unversioned"
     tensor, message = c_void_p(), Message()

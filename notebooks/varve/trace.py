@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # type is an integer.
 _TEXT = {"activity", "before_file", "before_function", "behind_file", "behind_function", "cause", "evidence",
          "function", "kind", "moment", "op", "pattern", "source", "stage", "state"}
-_REAL = {"byte_growth", "cover", "growth", "line_work", "overhead", "process_work", "score", "unused_share"}
+_REAL = {"byte_growth", "cover", "growth", "line_work", "overhead", "process_work", "recurrence", "score",
+         "unused_share"}
 
 
 class Health:

@@ -56,18 +56,20 @@ def plan(trace: Trace, view: str) -> Plan | None:
 
 
 class _Table:
-    """Values by number. Small numbers, which is all that varve writes, are places in an array; others
-    are looked for."""
+    """Values by number, each value once, as pandas' categories must be. Small numbers, which is all that varve writes,
+    are places in an array; others are looked for."""
 
     def __init__(self, pa: Any, rows: list[tuple], type: Any) -> None:
-        self.values = pa.array([row[1] for row in rows], type)
+        place_of = {value: place for place, value in enumerate(dict.fromkeys(row[1] for row in rows))}
+        self.values = pa.array(place_of, type)
         self.numbers = pa.array([row[0] for row in rows], pa.int64())
+        self.places_of_numbers = pa.array([place_of[row[1]] for row in rows], pa.int32())
         most = max((row[0] for row in rows), default=0)
         self.places = None
         if rows and min(row[0] for row in rows) >= 0 and most < 1 << 20:
             places: list[int | None] = [None] * (most + 1)
-            for at, row in enumerate(rows):
-                places[row[0]] = at
+            for row in rows:
+                places[row[0]] = place_of[row[1]]
             self.places = pa.array(places, pa.int32())
 
     def find(self, numbers: Any) -> Any:
@@ -79,7 +81,7 @@ class _Table:
                 return self.places.take(numbers)
             except pyarrow.ArrowIndexError:
                 pass
-        return pc.index_in(numbers, value_set=self.numbers)
+        return self.places_of_numbers.take(pc.index_in(numbers, value_set=self.numbers))
 
 
 def _finisher(trace: Trace, view: str, columns: list[str]) -> Callable[[Any], Any]:
@@ -89,12 +91,11 @@ def _finisher(trace: Trace, view: str, columns: list[str]) -> Callable[[Any], An
     texts = {name: _Table(pa, trace._rows(sql)[1], pa.string()) for name, sql in _NAMES.get(view, {}).items()}
 
     def finish(batch: Any) -> Any:
-        arrays, thread = [], None
+        arrays = []
         for name in columns:
             array = batch.column(name)
             if name in tables and array.null_count > 0:
-                thread = tables["pid"].find(batch.column("of thread")) if thread is None else thread
-                found = tables[name].values.take(thread)
+                found = tables[name].values.take(tables[name].find(batch.column("of thread")))
                 array = found if array.null_count == len(array) else pc.coalesce(array, found)
             elif name in texts:
                 array = pa.DictionaryArray.from_arrays(texts[name].find(array), texts[name].values)

@@ -151,17 +151,6 @@ static void weak_drop(struct varve_storage *storage)
     }
 }
 
-/* The last strong reference has gone: nobody else looks at these fields. */
-static void detach_all(struct varve_storage *storage)
-{
-    while (storage->attachments != NULL) {
-        struct attachment *attachment = storage->attachments;
-        storage->attachments = attachment->next;
-        varve_storage_release(attachment->kept, NULL);
-        free(attachment);
-    }
-}
-
 int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message)
 {
     struct attachment *attachment = malloc(sizeof(*attachment));
@@ -187,15 +176,33 @@ int varve_storage_detach(struct varve_storage *storage, struct varve_storage *ke
                              kept->id, storage->id);
 }
 
-static void dispose(struct varve_storage *storage)
+/* One strong reference less. The number before; 0: there was none. */
+static uint32_t strong_drop(struct varve_storage *storage)
 {
-    struct varve_storage *base = storage->base;
+    uint32_t count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
+    while (count > 0 && !__atomic_compare_exchange_n(&storage->strong, &count, count - 1, true, __ATOMIC_ACQ_REL,
+                                                     __ATOMIC_RELAXED)) {
+    }
+    return count;
+}
+
+/* Onto the list of those whose last strong reference has gone: nobody else looks at their fields. */
+static void gone_add(struct varve_storage **gone, struct varve_storage *storage)
+{
+    if (strong_drop(storage) == 1) {
+        storage->next_spare = *gone;
+        *gone = storage;
+    }
+}
+
+/* Without what it keeps alive, which goes onto the list: chains may be long. */
+static void dispose(struct varve_storage *storage, struct varve_storage **gone)
+{
     emit_storage(VARVE_KIND_STORAGE_DESTROY, storage, 0);
     count_dead();
-    detach_all(storage);
-    if (base != NULL) {
-        __atomic_sub_fetch(&base->views, 1, __ATOMIC_RELEASE);
-        varve_storage_release(base, NULL);
+    if (storage->base != NULL) {
+        __atomic_sub_fetch(&storage->base->views, 1, __ATOMIC_RELEASE);
+        gone_add(gone, storage->base);
     } else if (!storage->is_foreign) {
         memory_free(storage->memory, &storage->piece);
     } else {
@@ -204,24 +211,31 @@ static void dispose(struct varve_storage *storage)
         }
         memory_drop(storage->memory);
     }
+    while (storage->attachments != NULL) {
+        struct attachment *attachment = storage->attachments;
+        storage->attachments = attachment->next;
+        gone_add(gone, attachment->kept);
+        free(attachment);
+    }
 }
 
 int varve_storage_release(struct varve_storage *storage, struct varve_message *message)
 {
-    if (storage == NULL) {
-        return VARVE_OK;
+    const uint32_t count = storage != NULL ? strong_drop(storage) : UINT32_MAX;
+    if (count == 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "storage %" PRIu64 " has been released already",
+                                 storage->id);
     }
-    uint32_t count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
-    do {
-        if (count == 0) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "storage %" PRIu64 " has been released already",
-                                     storage->id);
-        }
-    } while (
-        !__atomic_compare_exchange_n(&storage->strong, &count, count - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+    struct varve_storage *gone = NULL;
     if (count == 1) {
-        dispose(storage);
-        weak_drop(storage);
+        storage->next_spare = NULL;
+        gone = storage;
+    }
+    while (gone != NULL) {
+        struct varve_storage *last = gone;
+        gone = last->next_spare;
+        dispose(last, &gone);
+        weak_drop(last);
     }
     return VARVE_OK;
 }

@@ -31,9 +31,9 @@ struct varve_storage {
     void (*release)(void *context, void *data); /* of foreign memory; may be NULL */
     void *context;
     uint64_t id;
-    struct attachment *attachments; /* storages that it keeps alive */
-    struct varve_storage *next_spare;
-    struct varve_storage *next_made; /* of all objects of the process */
+    struct attachment *attachments;   /* storages that it keeps alive */
+    struct varve_storage *next_spare; /* of spare objects, and before, of those that are being released */
+    struct varve_storage *next_made;  /* of all objects of the process */
     /* what the tracker notes; 0 for what came before it was enabled */
     uint64_t created_ns; /* CLOCK_MONOTONIC */
     const void *caller;  /* of the function that made it */

@@ -29,9 +29,27 @@ bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t byt
     return true;
 }
 
+/* One more at the end: where numbers at the beginning have gone, if these were as many, else in more memory. */
+static bool list_make_room(struct number_list *list)
+{
+    uint32_t *base = list->skipped > 0 ? list->numbers - list->skipped : list->numbers;
+    uint32_t capacity = list->skipped + list->capacity;
+    const bool is_reused = list->skipped > list->count;
+    if (!is_reused && !growth_reserve(&base, &capacity, (uint64_t)capacity + 1, sizeof(*base))) {
+        return false;
+    }
+    if (is_reused) {
+        memcpy(base, list->numbers, list->count * sizeof(*base));
+        list->skipped = 0;
+    }
+    list->numbers = base + list->skipped;
+    list->capacity = capacity - list->skipped;
+    return true;
+}
+
 bool number_list_append(struct number_list *list, uint32_t number)
 {
-    if (!growth_reserve(&list->numbers, &list->capacity, (uint64_t)list->count + 1, sizeof(*list->numbers))) {
+    if (list->count == list->capacity && !list_make_room(list)) {
         return false;
     }
     list->numbers[list->count++] = number;
@@ -48,12 +66,27 @@ bool number_list_has(const struct number_list *list, uint32_t number)
     return false;
 }
 
+static void remove_at(struct number_list *list, uint32_t place)
+{
+    uint32_t *numbers = list->numbers;
+    list->count--;
+    if (place >= list->count / 2) {
+        memmove(&numbers[place], &numbers[place + 1], (list->count - place) * sizeof(*numbers));
+        return;
+    }
+    memmove(&numbers[1], &numbers[0], place * sizeof(*numbers));
+    list->numbers++;
+    list->capacity--;
+    list->skipped++;
+}
+
 bool number_list_remove(struct number_list *list, uint32_t number)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        if (list->numbers[i] == number) {
-            memmove(&list->numbers[i], &list->numbers[i + 1], (list->count - i - 1) * sizeof(*list->numbers));
-            list->count--;
+    const uint32_t half = list->count - list->count / 2;
+    for (uint32_t i = 0; i < half; i++) { /* from both ends */
+        const uint32_t back = list->count - 1 - i;
+        if (list->numbers[i] == number || list->numbers[back] == number) {
+            remove_at(list, list->numbers[i] == number ? i : back);
             return true;
         }
     }
@@ -62,6 +95,8 @@ bool number_list_remove(struct number_list *list, uint32_t number)
 
 void number_list_free(struct number_list *list)
 {
-    free(list->numbers);
+    if (list->numbers != NULL) {
+        free(list->numbers - list->skipped);
+    }
     *list = (struct number_list){0};
 }

@@ -13,12 +13,14 @@ bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t byt
 /* Numbers in the order in which they came. */
 struct number_list {
     uint32_t *numbers;
-    uint32_t count, capacity;
+    uint32_t count, capacity; /* from `numbers` on */
+    uint32_t skipped;         /* room before `numbers`, of those that went */
 };
 
 bool number_list_append(struct number_list *list, uint32_t number);
 bool number_list_has(const struct number_list *list, uint32_t number);
-/// The first such number goes, and those behind it move up. False: there is none.
+/// Such a number, which is there once, goes; the others keep their order. Costs what the shorter way to an end costs.
+/// False: there is none.
 bool number_list_remove(struct number_list *list, uint32_t number);
 void number_list_free(struct number_list *list);
 

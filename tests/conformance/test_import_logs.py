@@ -469,7 +469,7 @@ class NoLogs(Imports):
     def spoiled(self, content, seed, begin=0):
         """Bytes of a good log, changed."""
         chance = random.Random(seed)
-        for _ in range(40 if recording.IS_FULL else 12):
+        for _ in range(40 if recording.IS_FULL else 4 if recording.IS_SANITIZED else 12):
             bad = bytearray(content)
             for _ in range(chance.randrange(1, 30)):
                 bad[chance.randrange(begin, len(bad))] = chance.randrange(256)
@@ -501,8 +501,21 @@ class NoLogs(Imports):
                                    "FROM n) SELECT i AS start, 0 AS globalPid, 0 AS deviceId, 0 AS contextId, i AS"
                                    " address, 1 AS bytes, 2 AS memKind, 0 AS memoryOperationType FROM n")
         database.close()
-        self.assert_refused(recording.varve("import", "--timeout", "1", path, "-o", self.database))
+        self.assert_refused(recording.varve("import", path, "-o", self.database), "CUDA_GPU_MEMORY_USAGE_EVENTS is no")
         self.assertFalse(self.database.exists())
+
+    def test_endless_parts(self):
+        """Of a view in place of any table that is read no row is."""
+        for name, columns in (("TARGET_INFO_CUDA_DEVICE", "n AS gpuId, n AS cudaId, n AS pid"),
+                              ("target_info_gpu", "n AS id, 'x' AS name, n AS totalMemory"),
+                              ("PROCESSES", "n AS globalPid, n AS pid, 'x' AS name")):
+            path = self.folder / f"{name}.sqlite"
+            Nsight(path).close()
+            with sqlite3.connect(path) as database:
+                database.executescript(f"DROP TABLE IF EXISTS {name}; CREATE VIEW {name} AS WITH RECURSIVE q(n) AS"
+                                       f" (SELECT 1 UNION ALL SELECT n + 1 FROM q) SELECT {columns} FROM q")
+            database.close()
+            self.assert_refused(recording.varve("import", path, "-o", self.database), name)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,26 @@ for i in range(2000):
 time.sleep(float(sys.argv[1]))
 """
 
+# What allocates much at once, between two requests, and a start that makes most of all allocations.
+BURST = """
+import time
+KEPT, TABLE = [], []
+def request(i):
+    KEPT.append(bytearray(2000 + i % 7))
+def once():
+    TABLE.extend([bytearray(600) for _ in range(60000)])
+for i in range(1500):
+    request(i)
+    if i == 10:
+        once()
+    time.sleep(0.0002)
+"""
+START = """
+import asyncio, email.message, http.client, json, unittest, zlib
+data = bytes(range(256)) * 4000
+print(sum(len(zlib.compress(data)) for _ in range(40)))
+"""
+
 EQUAL = """
 import json
 table = {"key %d" % i: "x" * (50 + i % 900) for i in range(3000)}
@@ -138,6 +158,22 @@ class PlantedLeaks(recording.Case):
             self.assertGreaterEqual(count, 2000)
         self.assertGreater(min(scores), 0.9)
         self.assertLessEqual(max(scores) - min(scores), 0.02)
+
+    def test_burst(self):
+        """A table that one step makes at once hides no leak, however many allocations it has, and is none."""
+        self.record(PYTHON_COMMAND, "-c", BURST)
+        self.open()
+        scores = dict(self.sql("SELECT user_function, max(score) FROM leak_line WHERE user_function IN ('request',"
+                               " '<listcomp>', 'once') AND live_allocations > 1000 GROUP BY 1"))
+        self.assertGreater(scores.pop("request"), 0.4)
+        self.assertLess(max(scores.values()), 0.2, scores)
+
+    def test_start(self):
+        """Imports are no leak, even if hardly anything is allocated after them."""
+        self.record(PYTHON_COMMAND, "-c", START)
+        lines = self.ask("--all", "--top", "1000")["lines"]
+        self.assertTrue(lines)
+        self.assertEqual([line for line in lines if line["score"] >= 0.2], [])
 
     def test_list(self):
         """Sorted by what is printed; what is no sign of a leak is counted, and so is what was suppressed."""

@@ -114,6 +114,52 @@ class PythonAllocators(recording.Case):
         plain = self.one("SELECT count(*) FROM allocation WHERE domain = 1 AND size > 512")
         self.assertAlmostEqual(recorded / plain, 1, delta=0.05)
 
+    def told(self, *arguments):
+        (answer,) = recording.json_lines(self.varve(*arguments, "--json", self.path).out)
+        return answer
+
+    def test_together(self):
+        """A line that has objects of its own and bytes in the heap: each and together, in every answer alike, and large
+        objects, which are in both, once. No such keys where no object was recorded."""
+        keys = ("heap_bytes", "python_bytes", "together_bytes")
+        with open(self.script, "w", encoding="ascii") as stream:
+            stream.write("from ctypes import CDLL; malloc = CDLL(None).malloc; malloc.restype = None\n"
+                         "def both(kept):\n    for n in range(200):\n"
+                         "        kept.append((bytes(100 + n), bytes(5000 + n), malloc(3000)))\n"
+                         "kept = []\nboth(kept)\nboth([])\n")
+        self.record(sys.executable, self.script, options=["--python-allocators", "--force"])
+        self.open()
+        of = ("FROM allocation a JOIN callsite c ON c.id = a.callsite_id JOIN symbol s ON s.id = c.user_symbol_id"
+              f" WHERE s.file = '{self.script}' AND s.line = 4")
+        sums = "coalesce(sum(size), 0)"
+        heap, python, shared = (self.one(f"SELECT {sums} {of} AND {domain}") for domain in (
+            "domain = 1", "domain = 9", "domain = 9 AND size > 512"))
+        self.assertGreater(shared, 2 * 200 * 5000)
+        self.assertGreater(python - shared, 2 * 200 * 100)
+        report = self.told("report")
+        lists = {one["domain"]: one for one in report["domains"]}
+        expected = {"by_bytes": (heap, python, heap + python - shared)}
+        (line,) = [one for one in self.told("leaks", "--all", "--top", "10000")["lines"]
+                   if one["user_file"] == self.script and one["user_line"] == 4]
+        expected["leaks"] = tuple(line[key] for key in keys)
+        self.assertGreater(expected["leaks"][2], expected["leaks"][1])
+        for domain in ("heap", "python"):
+            for ranking, wanted in expected.items():
+                (entry,) = [one for one in lists[domain][ranking]["callsites"]
+                            if one["user_file"] == self.script and one["user_line"] == 4]
+                self.assertEqual(tuple(entry[key] for key in keys), wanted, (domain, ranking))
+        self.assertIn(wanted[2], [row["live_together_bytes"] for row in report["lines_together"]])
+        self.assertIn(" together (heap ", self.varve("report", self.path).out)
+        (differ,) = recording.json_lines(self.varve("diff", "--metric", "leaked", "--all", "--json", self.path,
+                                                    self.path).out)
+        (entry,) = [one for domain in differ["domains"] if domain["domain"] == "heap" for one in domain["entries"]
+                    if one["file"] == self.script and one["line"] == 4]
+        for side in "ab":
+            self.assertEqual(tuple(entry[side][key] for key in keys), expected["leaks"])
+        self.record(sys.executable, self.script, options=["--force"])
+        report = self.varve("report", "--json", self.path).out
+        self.assertFalse([key for key in (*keys[1:], "lines_together") if f'"{key}"' in report])
+
     def test_fork(self):
         self.record_script("fork", status=10)
         causes = dict(self.sql("SELECT p.parent_id > 0, sum(c.text = 'unknown_address') FROM event e"

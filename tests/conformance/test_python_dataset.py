@@ -10,6 +10,7 @@ import sqlite3
 import shutil
 import statistics
 import sys
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from python_packages import needs  # noqa: E402
@@ -63,6 +64,33 @@ class Ranks(RankCase):
         first = late[late.domain == "heap"].iloc[0]
         self.assertEqual(first["rank"], STRAGGLER)
         self.assertAlmostEqual(first.peak_ratio, peaks[STRAGGLER] / statistics.median(peaks.values()))
+
+    def test_spans_without_events(self):
+        """What is live stays live while nothing happens: beside a walk through each process' rows, span by span."""
+        width, expected, idle, paths = 50_000, {}, 0, self.paths[:3]
+        for path in paths:
+            live, spans, connection = {}, {}, sqlite3.connect(path)
+            for ts_ns, *row in connection.execute("SELECT ts_ns, process_id, domain, device, allocated, allocated_max"
+                                                  " FROM timeline_process ORDER BY seq"):
+                spans.setdefault(ts_ns // width, []).append(row)
+            connection.close()
+            for span in range(min(spans), max(spans) + 1):
+                most = dict(live)
+                for *series, allocated, allocated_max in spans.get(span, ()):
+                    most[tuple(series)] = max(most.get(tuple(series), 0), allocated_max)
+                    live[tuple(series)] = allocated
+                idle += most == live
+                for domain in {series[1] for series in most}:
+                    expected.setdefault((domain, span * width), []).append(
+                        max(value for series, value in most.items() if series[1] == domain))
+        self.assertGreater(idle, 0)
+        found = varve.dataset(paths).timeline(width)
+        figures = found[["traces", "allocated_min", "allocated_median", "allocated_max"]]
+        self.assertEqual(dict(zip(zip(found.domain, found.begin_ns), figures.values.tolist())),
+                         {key: [len(of), min(of), statistics.median(of), max(of)] for key, of in expected.items()})
+        with unittest.mock.patch("varve.datasets.SPANS_MAX", 1000), \
+                self.assertRaisesRegex(varve.TraceError, "ask for longer ones"):
+            varve.dataset(paths).timeline(1000)
 
     def test_one_database_of_several_ranks(self):
         path = os.path.join(self.folder, "job")

@@ -156,6 +156,20 @@ class Views(Case):
         self.assertIsNone(wide.plan(trace, "event"))
         self.assert_same(trace.arrow("events").slice(0, 50), self.rows(path, "SELECT * FROM events LIMIT 50"), "events")
 
+    def test_names_that_are_repeated(self):
+        """Two codes of one name are one category."""
+        path = os.path.join(self.folder, "repeated.db")
+        shutil.copy(self.trace("heap"), path)
+        with sqlite3.connect(path) as connection:
+            connection.executescript("INSERT INTO domain(code, name, meaning) VALUES (77, 'heap', ''),"
+                                     " (5000000, 'mmap', '');"
+                                     "UPDATE allocation_row SET domain = iif(id % 2, 77, 5000000) WHERE id % 5 = 0")
+        connection.close()
+        with varve.open(path) as trace:
+            expected = dict(self.rows(path, "SELECT domain, count(*) FROM allocations GROUP BY 1"))
+            found = trace.allocations.domain.value_counts()
+            self.assertEqual({name: count for name, count in found.items() if count > 0}, expected)
+
     def test_without_the_library(self):
         code = ("import sys, varve, pyarrow; trace = varve.open(sys.argv[1])\n"
                 "with pyarrow.OSFile(sys.argv[2], 'wb') as file:\n"

@@ -19,21 +19,7 @@ import urllib.request
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-JAVA = """public class Work {
-    public static void main(String[] arguments) throws Exception {
-        java.util.List<byte[]> list = new java.util.ArrayList<>();
-        Thread[] threads = new Thread[4];
-        for (int i = 0; i < threads.length; i++) {
-            threads[i] = new Thread(() -> { for (int k = 0; k < 1000; k++) new String(new byte[1000]); });
-            threads[i].start();
-        }
-        for (Thread thread : threads) thread.join();
-        for (int i = 0; i < 200; i++) list.add(new byte[10000]);
-        System.out.println("blocks " + list.size());
-        System.exit(5);
-    }
-}
-"""
+JAVA = recording.text_of("Work.java")
 NODE = "const a = []; for (let i = 0; i < 2e4; i++) a.push({i}); console.log('items', a.length); process.exitCode = 6"
 PYTHON = "import json; print(sum(len(json.dumps(list(range(i)))) for i in range(300))); raise SystemExit(8)"
 

@@ -6,6 +6,7 @@
 """Recorded histories of PyTorch's allocator, replayed: decision for decision, block for block, figure for figure.
 
   verify   every address, size, release and its order, every statistic equal those of PyTorch
+  limits   where none is given that was recorded under is found, of each device
   store    the replay as a database has each event of the recording, and the segments that it ends with
   at       blocks at any event are those that a plain reading of the events before it gives
   export   written as a snapshot again it loads in Python's pickle and equals the recording
@@ -17,7 +18,8 @@ import os
 import pickle
 import random
 
-from pytorch_recordings import Case, RECORDINGS, SMALL, expected_of, load, name_of, options_of, path_of, recording
+from pytorch_recordings import (Case, NAMES, RECORDINGS, SMALL, expected_of, load, name_of, options_of, path_of,
+                                recording)
 
 FEW = recording.sample(RECORDINGS, *SMALL[:2], "gpt2_train_expandable", "resnet50_train_stacks")
 # Empty caches that had nothing to release leave no event, so a replay can't know of them.
@@ -92,6 +94,54 @@ class Replay(Case):
                     self.assertEqual(answer["events"], expected["events"])
                     wanted = {key: value for key, value in expected["memory_stats"].items() if key not in UNKNOWABLE}
                     self.assertEqual({key: answer["stats"][key] for key in wanted}, wanted)
+
+    def test_limits_are_found(self):
+        """What no snapshot has, the memory limit: in between of what is found, and of each device."""
+        for name in recording.sample([name for name in NAMES if (expected_of(name) or {}).get("memory_limit")],
+                                     "synthetic_oom_gc", "gpt2_train_limit"):
+            with self.subTest(name):
+                expected = expected_of(name)
+                answer = self.answer("replay", "--verify", path_of(name))
+                [found] = answer["memory_limits"]
+                self.assertTrue(found["least_bytes"] <= expected["memory_limit"] <= found["most_bytes"], found)
+                self.assertEqual(answer["stats"]["num_alloc_retries"], expected["memory_stats"]["num_alloc_retries"])
+                given = self.answer("replay", "--verify", "--memory-limit", found["least_bytes"], path_of(name))
+                self.assertEqual((given["memory_limits"], given["stats"]), ([], answer["stats"]))
+                self.varve("import", "--force", "-o", self.path, path_of(name))
+                self.assertEqual(self.answer("replay", "--verify", self.path)["memory_limits"], answer["memory_limits"])
+
+    def test_limits_of_several_devices(self):
+        """Two recordings under different limits, as those of two devices."""
+        names = ("synthetic_oom", "gpt2_train_limit")
+        snapshot, second = map(load, map(path_of, names))
+        snapshot["device_traces"].append(second["device_traces"][0])
+        snapshot["segments"] += [dict(segment, device=1) for segment in second["segments"]]
+        with open(self.copy, "wb") as file:
+            pickle.dump(snapshot, file)
+        found = self.answer("replay", "--verify", self.copy)["memory_limits"]
+        self.assertEqual([one["device"] for one in found], [0, 1])
+        for name, one in zip(names, found):
+            self.assertTrue(one["least_bytes"] <= expected_of(name)["memory_limit"] <= one["most_bytes"], one)
+        said = self.varve("replay", self.copy).out
+        for one in found:
+            self.assertRegex(said, f"limit found of device {one['device']}: [^ ]+ GiB \\({one['least_bytes']:,}\\)")
+
+    def test_no_limit_comes_out(self):
+        """The first difference is that under the nearest limit, which is said."""
+        snapshot = load(path_of("synthetic_oom_gc"))
+        trace = snapshot["device_traces"][0]
+        last = max(number for number, event in enumerate(trace) if event["action"] == "segment_alloc")
+        trace[last]["size"] += 2 << 20
+        for segment in snapshot["segments"]:
+            if segment["address"] == trace[last]["addr"]:
+                segment["total_size"] += 2 << 20
+                segment["blocks"][-1]["size"] += 2 << 20
+        with open(self.copy, "wb") as file:
+            pickle.dump(snapshot, file)
+        outcome = self.varve("replay", "--verify", "--json", self.copy, status=2)
+        first = json.loads(outcome.out)["first_mismatch"]
+        self.assertEqual(first["event"], last)
+        self.assertIn(f"event {last}, under a limit of {first['memory_limit']} bytes", outcome.err)
 
     def check_export(self, snapshot):
         self.varve("export", self.path, "--to", "pytorch", "--force", "-o", self.copy)

@@ -434,10 +434,20 @@ class TestCommand(unittest.TestCase):
         self.assertTrue(out.startswith(b"<!doctype html>") and out.rstrip().endswith(b"</html>"))
         out.decode()
 
+    def test_leaks(self):
+        """Beside the charts; with --hide, whose tables one connection has, after them."""
+        for options in ([], ["--hide", "remember_forever"]):
+            leaks = json.loads(recording.varve("leaks", "--json", *options, demo()).out)["lines"]
+            page = recording.varve("report", "--html", "-", *options, demo()).out
+            self.assertGreater(len(leaks), 0)
+            for line in leaks:
+                self.assertIn(json.dumps(line["evidence"]), page, options)
+
     def test_damaged(self):
-        path = changed(demo(), "damaged", "DROP VIEW timeline")
-        self.assert_refused(path + ".html", path)
-        self.assertFalse(os.path.exists(path + ".html"))
+        for view in ("timeline", "leak_line"):  # the leaks are read beside the rest
+            path = changed(demo(), "damaged_" + view, "DROP VIEW " + view)
+            self.assert_refused(path + ".html", path)
+            self.assertFalse(os.path.exists(path + ".html"))
 
 
 def setUpModule():

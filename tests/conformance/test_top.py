@@ -302,14 +302,14 @@ class Screen(Watched):
 
 
 class Gone(Watched):
-    def top(self, end):
+    def top(self, end, lines=24, columns=80):
         """With a terminal of its own, that is not its controlling one: no signal comes from it. How it ended after
-        `end`, of the terminal's other side."""
+        `end`, of the terminal's other side, and the most memory that it had, in KiB."""
         program = Still(self, "--force")
         master, terminal = os.openpty()
         left = {master}
         self.addCleanup(lambda: [os.close(one) for one in left])
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         top = subprocess.Popen([recording.VARVE, "top", self.path], stdin=terminal, stdout=terminal,
                                stderr=subprocess.DEVNULL, env=dict(os.environ, TERM="xterm"), start_new_session=True)
         self.addCleanup(recording.kill_group, top)
@@ -318,17 +318,25 @@ class Gone(Watched):
         while b"lines by" not in shown:
             shown += os.read(master, 4096)
         end(master, left)
-        status = top.wait()
+        _, status, usage = os.wait4(top.pid, 0)
+        top.returncode = os.waitstatus_to_exitcode(status)
         program.end()
-        return status
+        return top.returncode, usage.ru_maxrss
 
     def test_terminal_that_is_gone_and_one_that_stays(self):
         def hang_up(master, left):
             left.clear()
             os.close(master)
 
-        self.assertEqual(self.top(hang_up), -signal.SIGHUP)
-        self.assertEqual(self.top(lambda master, left: os.write(master, b"q")), 0)
+        def quit_it(master, _):
+            os.write(master, b"q")
+
+        self.assertEqual(self.top(hang_up)[0], -signal.SIGHUP)
+        status, usual = self.top(quit_it)
+        self.assertEqual(status, 0)
+        status, most = self.top(quit_it, 65535, 65535)
+        self.assertEqual(status, 0)
+        self.assertLess(most, usual + 200_000, "KiB, for a terminal of an absurd size")
 
 
 if __name__ == "__main__":

@@ -379,6 +379,18 @@ class Recorded(OnVarve):
                          [("alloc", 5), ("free_completed", 1)])
         self.assertEqual([name for name in os.listdir(self.folder) if "pickle" in name], [])
 
+    def test_observe_summary(self):
+        """Of a process that only starts CUDA no history is left, and what the summary leads to has events."""
+        program = self.write("train.py", "import json, os, sys\nresult = {}\n" + textwrap.dedent(self.PROGRAM) + "\n"
+                             "os.system(f'{sys.executable} -c \"import torch; torch.cuda._lazy_init()\"')\n"
+                             "print(json.dumps(result))\n")
+        outcome = self.record(sys.executable, program, options=["--torch=observe"], env=self.environment,
+                              cwd=self.folder)
+        path = os.path.join(self.folder, f"trace.torch.{recording.json_lines(outcome.out)[0]['pid']}.db")
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace.torch")],
+                         [os.path.basename(path)])
+        self.assertIn(f"next: varve report {path}\n", outcome.err)
+
 
 if __name__ == "__main__":
     recording.main()

@@ -195,6 +195,47 @@ class Observe(Shim):
         trace = self.load(result["pid"])["device_traces"][0]
         self.assertEqual([entry["action"] for entry in trace], ["alloc", "alloc", "free_requested", "free_completed"])
 
+    def test_backward(self):
+        """What a backward pass allocates in threads without a beginning of their own has the frames of who waits."""
+        result, err = self.python("""
+            import threading, time, torch
+            memory = torch.cuda.memory
+            allocate = memory.caching_allocator_alloc
+            made = {"call": ("inductor_cache/a.py", 7), "_bootstrap": (threading.__file__, 1), "<module>":
+                    (os.path.abspath(sys.argv[0]), 9)}
+
+            def run():
+                torch._C.frames[:] = []
+                allocate(1)
+                for name, (filename, line) in made.items():
+                    torch._C.frames[:] = [{"filename": filename, "name": name, "line": line}]
+                    allocate(2)
+            run()
+            time.sleep(0.001)  # clocks may differ a little
+            torch.autograd.backward(lambda: torch.autograd.backward(run))
+            time.sleep(0.001)
+            torch._C.frames[:] = []
+            allocate(1)
+            result["pid"] = os.getpid()
+            """)
+        self.assertEqual(err, [])
+        trace = [[(frame["name"], os.path.basename(frame["filename"])) for frame in entry["frames"]]
+                 for entry in self.load(result["pid"])["device_traces"][0]]
+        own = [[], [("call", "a.py")], [("_bootstrap", "threading.py")], [("<module>", "program.py")]]
+        outside = [("backward", "__init__.py"), ("<module>", "program.py")]
+        self.assertEqual(trace, own + [outside, own[1] + outside, own[2], own[3]] + [[]])
+
+    def test_passes(self):
+        """Who waited when, with passes of several threads at once."""
+        sys.path.insert(0, SHIM)
+        self.addCleanup(sys.path.remove, SHIM)
+        from varve_torch.backward_passes import BackwardPasses
+        passes = BackwardPasses()
+        passes.passes = [(1000, 2000, "a"), (2010, 3000, "b"), (9000, 9900, "d"), (5000, 9500, "c")]
+        frames_at = passes.who_waited()
+        self.assertEqual([frames_at(moment) for moment in (900, 960, 2000, 2004, 2007, 3040, 3100, 6000, 9200, 9800)],
+                         [None, "a", "a", "a", "b", "b", None, "c", None, "d"])
+
     def test_without_cuda_no_file(self):
         _, err = self.python("import torch")
         self.assertEqual((self.pickles(), err), ([], []))
@@ -268,7 +309,8 @@ def compile_library(case, name, source):
 class Backward(Shim):
     PUBLISH = """
         int published, ended, skipped;
-        void varve_python_stack_publish(unsigned skip) { published++; skipped = skip; }
+        void *code_of;
+        void varve_python_stack_publish(unsigned skip, void *code) { published++; skipped = skip; code_of = code; }
         void varve_python_stack_withdraw(void) { ended++; }
         """
     PROGRAM = """
@@ -280,6 +322,9 @@ class Backward(Shim):
             torch.autograd.graph._engine_run_backward(lambda: 1 / 0)
         except ZeroDivisionError:
             result["after"] = read()
+        import threading
+        code = ctypes.c_void_p.in_dll(ctypes.CDLL(None), "code_of").value
+        result["code"] = code == id(threading.Thread._bootstrap.__code__)
         """
 
     def test_frames_are_inherited(self):
@@ -287,7 +332,7 @@ class Backward(Shim):
         path = compile_library(self, "librecorder.so", self.PUBLISH)
         for mode in ("observe", "profiler"):
             result, err = self.python(self.PROGRAM, VARVE_TORCH=mode, LD_PRELOAD=path)
-            self.assertEqual((result, err), ({"inside": [7, 1, 0, 1], "after": [2, 2, 1]}, []))
+            self.assertEqual((result, err), ({"inside": [7, 1, 0, 1], "after": [2, 2, 1], "code": True}, []))
 
     def test_no_recorder(self):
         result, err = self.python("""

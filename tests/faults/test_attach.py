@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 10 s
+# Costs: 25 s
 """varve attach and varve detach where they can't do what they are asked for: one line, exit status 2, and the process
 as it was; and where somebody is killed meanwhile. Only with an unsanitized command: it loads a library into programs
 that have no sanitizer."""
 
 import ctypes
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,6 +19,9 @@ import recording  # noqa: E402
 
 TARGET = recording.program("attach_target")
 HOST = recording.program("attach_host")
+ATTACHED = recording.program("attached")
+CYCLES = 200 if recording.IS_FULL else 2
+CHILDREN = 1100 if recording.IS_FULL else 70
 PTRACE_SEIZE = 0x4206
 WAIT_ALL = 0x40000000
 NOBODY = 65534
@@ -30,6 +34,78 @@ with open(sys.argv[1], "r+b") as file:
     page = mmap.mmap(file.fileno(), 65536)
 print("ready", flush=True)
 time.sleep(100)
+"""
+
+MANY_CHILDREN = """
+import os, sys
+print("ready", flush=True)
+os.read(0, 1)
+gate, held = os.pipe()
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        os.close(held)
+        os.read(gate, 1)
+        os._exit(0)
+print("forked", flush=True)
+os.read(0, 1)
+os.close(held)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
+
+BUSY_PYTHON = """
+import os, sys, threading
+is_over, sums = False, []
+def work():
+    total = 0
+    while not is_over:
+        total += sum(len(bytes(size)) for size in range(600, 700)) - 64950
+    sums.append(total)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+print("ready", flush=True)
+os.read(0, 1)
+is_over = True
+for thread in threads:
+    thread.join()
+print("well" if sums == [0] * 3 else sums)
+"""
+
+CLIENT = """
+import os, select, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect(sys.argv[1])
+print("ready", flush=True)
+is_well = True
+while is_well and not select.select([0], [], [], 0.001)[0]:
+    text = b"x" * 5000
+    server.sendall(b"SET key " + text + b"\\r\\nGET key\\r\\n")
+    answer, wanted = b"", b"+OK\\r\\n$5000\\r\\n" + text + b"\\r\\n"
+    while len(answer) < len(wanted):
+        part = server.recv(65536)
+        answer += part
+        if not part:
+            break
+    is_well = answer == wanted
+print("well" if is_well else "ill")
+"""
+
+BUSY_NODE = """
+let kept = [];
+const timer = setInterval(() => {
+    kept = Array.from({length: 1000}, (_, i) => ({number: i, text: "x".repeat(i)}));
+    Buffer.alloc(100000);
+}, 1);
+process.stdin.once("data", () => {
+    clearInterval(timer);
+    console.log(kept.reduce((sum, one) => sum + one.text.length, 0) === 499500 ? "well" : "ill");
+    process.stdin.destroy();
+});
+console.log("ready");
 """
 
 COLLECTOR_PID_AT = 80  # in struct session_control
@@ -176,6 +252,31 @@ class Refused(Attach):
         if process.stdout.readline().split() != ["Seccomp:", "2"]:
             self.skipTest("no seccomp here")
         self.refused(process.pid, "has confined itself")
+        self.assertIsNone(process.poll())
+
+    def test_inside_a_container(self):
+        """Whose filter is upon varve as well; a process that has added one to it is refused."""
+        process = self.begin("sleep", "20", said=None, preexec_fn=recording.confine)
+        outcome = recording.varve("attach", "--for", "0.1", "-o", self.path, str(process.pid),
+                                  preexec_fn=recording.confine)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("nothing lost", outcome.err)
+        twice = self.begin("sleep", "20", said=None, preexec_fn=lambda: recording.confine() and recording.confine())
+        outcome = recording.varve("attach", "--for", "0.1", "-o", self.path, "--force", str(twice.pid),
+                                  preexec_fn=recording.confine)
+        self.assertIn("has confined itself", outcome.err)
+
+    def test_killed_while_it_waits(self):
+        """For a thread in a call that must not be cut short: nobody attaches the process later."""
+        code = "import os; r, w = os.pipe(); os.write(w, b'x' * 60000); os.write(w, b'x' * (1 << 20))"
+        process = self.begin(sys.executable, "-S", "-c", code, said=None)
+        recording.wait_until(lambda: recording.process_state(process.pid) == "S", what="a full pipe")
+        attach = subprocess.Popen([recording.VARVE, "attach", "-q", "-o", self.path, str(process.pid)])
+        time.sleep(0.4)
+        attach.kill()
+        attach.wait()
+        time.sleep(1.5)
+        self.assertFalse(recording.is_attached(process.pid))
         self.assertIsNone(process.poll())
 
     def test_database_that_exists(self):
@@ -333,7 +434,9 @@ class Awkward(Attach):
     def test_lock_of_a_thread_that_does_not_stop(self):
         """Nor where that thread can't be looked at; the wait is given up, and what waited goes on."""
         process = self.host("load", recording.program("lib_attach_slow.so"), env={**os.environ, "SLOW_VFORK": "1"})
+        before = len(recording.mappings(process.pid))
         self.assert_refused(recording.finish(self.start_attach(process)), "was not let go of within 1 s")
+        self.assertEqual(len(recording.mappings(process.pid)), before, "no memory of the call is left")
         self.assert_loads(process)
 
     def test_thread_that_does_not_stop(self):
@@ -357,6 +460,203 @@ class Awkward(Attach):
         self.refuse("detach", process.pid, "is being traced by pid", str(os.getpid()))
         process.kill()
         os.waitpid(other, WAIT_ALL)
+
+
+class GuestCase(Attach):
+    """Programs that a tracer may harm."""
+
+    def attached(self, *arguments, **options):
+        process = self.begin(ATTACHED, *arguments, stdin=subprocess.PIPE, said=None, **options)
+        if process.stdout.readline() != "ready\n":
+            self.assertEqual(recording.finish(process).returncode, 77)
+            self.skipTest(f"none of it here: {arguments}")
+        return process
+
+    def start_attach(self, process, *options):
+        collector = recording.start([recording.VARVE, "attach", "-f", "-o", self.path, *options, str(process.pid)])
+        self.addCleanup(recording.kill_group, collector)
+        return collector
+
+    def assert_well(self, process, by_signal=False):
+        if by_signal:
+            process.send_signal(signal.SIGUSR1)
+        else:
+            self.lead(process)
+        outcome = recording.finish(process)
+        self.assertEqual((outcome.returncode, outcome.out.split()[-1:]), (0, ["well"]), outcome)
+
+
+class Guest(GuestCase):
+    def test_calls_that_end_early(self):
+        """The only thread waits where the kernel ends a call by a stop: it is begun again."""
+        for call in ("sendmmsg", "sendfile", "connect", "recv", "epoll_wait", "semtimedop", "io_uring"):
+            with self.subTest(call=call):
+                process = self.attached("call", call)
+                for _ in range(10 if recording.IS_FULL else 1):
+                    self.end(self.start_attach(process, "--for", "0.02", "-q"))
+                self.assert_well(process, by_signal=True)
+
+    def test_thread_that_is_writing(self):
+        """A write that waits for room would end with what it has written: another thread makes the call."""
+        process = self.attached("write")
+        self.end(self.start_attach(process, "--for", "0.02", "-q"))
+        self.assert_well(process)
+
+    def test_restartable_sequences(self):
+        process = self.attached("sequence")
+        for _ in range(4):
+            self.end(self.start_attach(process, "--for", "0.02", "-q"))
+        self.assert_well(process, by_signal=True)
+
+    def test_main_thread_that_has_ended(self):
+        process = self.attached("ended")
+        recording.wait_until(lambda: recording.process_state(process.pid) == "Z", what="the end of the main thread")
+        collector = self.start_attach(process)
+        recording.wait_until(lambda: recording.is_attached(process.pid) or collector.poll() is not None,
+                             what="the attaching")
+        time.sleep(0.1)
+        self.assertIn("detached from", self.varve("detach", str(process.pid)).err)
+        self.end(collector)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.assert_finished()
+        self.assertGreater(self.one("SELECT count(*) FROM allocations WHERE requested = 4321"), 0)
+        self.assertIn("attached", self.one("SELECT executable FROM process"))
+        self.assert_well(process)
+
+    def test_program_that_executes_itself_meanwhile(self):
+        """Its threads must have ended before; those that are traced have only when their tracer has seen it."""
+        process = self.attached("vforks")
+        collector = self.start_attach(process, "-q")
+        recording.wait_until(lambda: tracer_of(process.pid) != 0 or collector.poll() is not None, what="the injector")
+        time.sleep(0.3)
+        self.lead(process)
+        self.assertEqual(process.stdout.readline(), "executed\n")
+        self.assert_refused(recording.finish(collector), "has executed a program just now: try again")
+        self.assert_well(process)
+
+    def test_two_commands_at_once(self):
+        """The second one finds the first in its call, which waits for a byte, and says so."""
+        process = self.begin(HOST, "gate", "forever", stdin=subprocess.PIPE)
+        collector = self.start_attach(process, "-q")
+        self.assertEqual(process.stdout.readline().strip(), "inside")
+        for command in ("attach", "detach"):
+            self.refuse(command, process.pid, "another varve is attaching to it")
+        self.lead(process)
+        recording.wait_until(lambda: tracer_of(process.pid) == 0, what="the end of the injector")
+        self.varve("detach", str(process.pid))
+        self.end(collector)
+        process.send_signal(signal.SIGUSR1)
+        self.end(process)
+
+    def test_program_that_is_stopped_meanwhile(self):
+        """It stays so, and the last line says what it has in it."""
+        process = self.attached("work")
+        collector = self.attach(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        recording.wait_until(lambda: recording.process_state(process.pid) == "T", what="the stop")
+        collector.send_signal(signal.SIGTERM)
+        last = self.end(collector).err.strip().split("\n")[-1]
+        for words in ("the recorder is still inside", "is stopped", f"varve detach {process.pid} tries again"):
+            self.assertIn(words, last)
+        self.assertEqual(recording.process_state(process.pid), "T")
+        process.send_signal(signal.SIGCONT)
+        self.varve("detach", str(process.pid))
+        self.assertFalse(recording.is_attached(process.pid))
+        self.assert_well(process)
+
+    def check_children(self, kind):
+        process = self.attached("children", kind)
+        collector = self.attach(process.pid)
+        self.lead(process)
+        process.stdout.readline()
+        children = recording.children_of(process.pid)
+        self.assertEqual((len(children), [pid for pid in children if not recording.is_attached(pid)]), (2, []))
+        self.varve("detach", str(process.pid))
+        self.end(collector)
+        self.assertEqual([pid for pid in children if recording.is_attached(pid)], [])
+        self.assert_well(process)
+
+    def test_children_that_allocate_nothing(self):
+        self.check_children("plain")
+
+    def test_children_of_another_user(self):
+        self.need_root("only root has processes of other users")
+        self.check_children("user")
+
+    def test_children_in_another_namespace(self):
+        self.need_root("only root makes namespaces")
+        self.check_children("pids")
+
+    def test_many_children(self):
+        process = self.begin(sys.executable, "-c", MANY_CHILDREN, str(CHILDREN), stdin=subprocess.PIPE)
+        collector = self.attach(process.pid)
+        self.lead(process)
+        self.assertEqual(process.stdout.readline(), "forked\n")
+        self.varve("detach", str(process.pid))
+        self.end(collector)
+        children = recording.children_of(process.pid)
+        self.assertEqual(len(children), CHILDREN)
+        self.assertEqual([pid for pid in children if recording.is_attached(pid)], [])
+        self.lead(process)
+        self.end(process)
+
+
+class Cycles(GuestCase):
+    """Attached to and detached from again and again: each time with one right line, and unharmed in the end."""
+
+    def cycles(self, pid, *excuses):
+        for _ in range(CYCLES):
+            outcome = recording.varve("attach", "--for", "0.05", "-f", "-o", self.path, str(pid))
+            lines = outcome.err.splitlines()
+            if outcome.returncode == 0 and lines:
+                self.assertRegex(lines[0], f"^varve: (detached from|end of) process {pid}: ")
+                self.assert_finished()
+            else:
+                self.assertTrue(any(words in outcome.err for words in excuses), outcome)
+                self.assertEqual(len(lines), 1, outcome)
+            self.assertFalse(recording.is_attached(pid))
+        self.assertEqual([line for line in recording.mappings(pid) if "varve-" in line], [])
+
+    def test_program_with_threads(self):
+        process = self.attached("work")
+        self.cycles(process.pid)
+        self.assert_well(process)
+
+    def test_program_that_forks(self):
+        process = self.attached("forks")
+        self.cycles(process.pid)
+        self.assert_well(process)
+
+    def test_program_that_executes_itself(self):
+        process = self.attached("exec", "30")
+        self.cycles(process.pid, f"process {process.pid} has executed a program just now: try again")
+        self.assert_well(process)
+
+    def test_python(self):
+        process = self.begin(sys.executable, "-c", BUSY_PYTHON, stdin=subprocess.PIPE)
+        self.cycles(process.pid)
+        self.assert_well(process)
+
+    def test_server(self):
+        """It answers all the while."""
+        server, path = shutil.which("redis-server"), os.path.join(self.folder, "socket")
+        if server is None:
+            self.skipTest("no redis-server here")
+        process = self.begin(server, "--port", "0", "--unixsocket", path, "--save", "", said=None)
+        recording.wait_until(lambda: os.path.exists(path), what="the server")
+        client = self.begin(sys.executable, "-c", CLIENT, path, stdin=subprocess.PIPE)
+        self.cycles(process.pid)
+        self.assert_well(client)
+        process.terminate()
+        self.end(process)
+
+    def test_virtual_machine(self):
+        node = shutil.which("node")
+        if node is None:
+            self.skipTest("no node here")
+        process = self.begin(node, "-e", BUSY_NODE, stdin=subprocess.PIPE)
+        self.cycles(process.pid)
+        self.assert_well(process)
 
 
 class Killed(Attach):

@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -112,6 +113,33 @@ class Outputs(recording.Case):
                     outcome = recording.varve(command[0], "-o", place, *command[1:])
                     self.assert_refused(outcome, os.path.dirname(place) or "--output")
             self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+class FileSizes(recording.Case):
+    """A limit of the size of files is an error as any other, and no end by a signal. The program keeps its own."""
+
+    def limited(self, limit, *arguments):
+        return recording.run(["prlimit", f"--fsize={limit}", recording.VARVE, *map(str, arguments)], cwd=self.folder)
+
+    def test_record(self):
+        for limit in (0, 8192, 200_000):
+            outcome = self.limited(limit, "record", "-q", "-o", self.path, "--", "echo", "ran")
+            self.assert_refused(outcome)
+        outcome = self.limited(2_000_000, "record", "-q", "-o", self.path, "--", recording.program("churn"), "--ops",
+                               "20000")
+        self.assertEqual(outcome.returncode, 2)
+        self.assertRegex(outcome.err, r"^varve record: .* to finish it run `varve recover [^`]*`\n$")
+
+    def test_other_commands(self):
+        self.record(recording.program("churn"), "--ops", "2000")
+        for arguments in (["report", "--html", "page.html"], ["export", "--to", "csv", "-o", "csv"],
+                          ["export", "--to", "folded", "-o", "folded"]):
+            self.assert_refused(self.limited(100, *arguments, self.path))
+        self.assertEqual(os.listdir(self.folder), [os.path.basename(self.path)])
+
+    def test_program_is_ended_by_it(self):
+        outcome = self.record("sh", "-c", "kill -XFSZ $$; echo alive", status=-signal.SIGXFSZ)
+        self.assertEqual(outcome.out, "")
 
 
 class Names(recording.Case):

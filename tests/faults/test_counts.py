@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -66,17 +67,54 @@ class Counts(recording.Case):
         self.assertEqual(self.one("SELECT count(*) FROM data_loss"), 1)
 
     def test_deep_recursion(self):
-        """A deep stack keeps its outermost frames and the innermost; one that is far deeper keeps these."""
-        for depth, outermost in ((400, "_start"), (60000, "(frames left out)")):
+        """A deep stack keeps its outermost frames, the innermost, and the number of the others if that is small."""
+        for depth, mark in ((330, "… 64 frames …"), (4500, "… frames …"), (60000, "… frames …")):
             self.record(recording.program("many_stacks"), "0", str(depth), "20", options=["--stacks", "native"])
             self.assert_recording()
             callsites = self.sql("SELECT DISTINCT callsite_id FROM events WHERE kind = 'heap_alloc' AND size = 40013")
             self.assertEqual(len(callsites), 1)
             frames = self.functions(*callsites[0])
             self.assertIn("allocate", frames[:2])
-            self.assertEqual(frames[-1], outermost)
-            self.assertEqual(frames.count("(frames left out)"), 1)
-            self.assertTrue(200 < frames.count("recurse") <= 256, frames.count("recurse"))
+            self.assertEqual(frames[-1], "_start")
+            self.assertEqual(frames.count(mark), 1, frames)
+            self.assertEqual(len(frames) - frames.index(mark) - 1, 64)
+            self.assertTrue(192 <= frames.index(mark) < 256)
+            self.assertTrue(240 < frames.count("recurse") < 319, frames.count("recurse"))
+
+    def test_recursion_level_by_level(self):
+        """Allocations at each level of a deep recursion: all are below main, what is left out of each stack is said in
+        true figures, and levels that are farther down than these say are no call sites of their own."""
+        depth, rounds = 6000, 3
+        self.record(recording.program("many_stacks"), "levels", str(depth), str(rounds),
+                    options=["--stacks", "native"])
+        self.assert_recording()
+        found = self.sql("SELECT size - 100000, callsite_id, count(*) FROM events"
+                         " WHERE kind = 'heap_alloc' AND size > 100000 GROUP BY 1, 2 ORDER BY 1")
+        self.assertEqual([(level, count) for level, _, count in found],
+                         [(level, rounds) for level in range(1, depth + 1)])
+        stacks = {}
+        for site, function in self.sql("SELECT callsite_id, function FROM frame WHERE NOT is_inlined"
+                                       " ORDER BY callsite_id, depth"):
+            stacks.setdefault(site, []).append(function)
+        others = len(stacks[found[0][1]]) - 1
+        figures = set()
+        for level, site, _ in found:
+            stack = stacks[site]
+            marks = [function for function in stack if "frames …" in (function or "")]
+            self.assertEqual(len(marks), 0 if level + others < 320 else 1, level)
+            self.assertIn("main", stack)
+            left_out = re.search("([0-9,]+) frames", marks[0]) if marks else None
+            figures.add(marks[0] if marks else None)
+            if marks and left_out is None:
+                self.assertGreater(level + others, 256 + 63 * 64)
+            else:
+                self.assertEqual(len(stack) - len(marks) + (int(left_out[1].replace(",", "")) if marks else 0),
+                                 level + others)
+        self.assertEqual(len(figures), 65)
+        self.assertEqual(len({site for _, site, _ in found}), 319 - others + 64 * 64)
+        tree = json.loads(self.varve("tree", "--json", "--metric", "leaked", self.path).out)
+        main = next(node for node in tree["nodes"] if node["function"] == "main")
+        self.assertEqual(main["bytes"], sum(range(100001, 100001 + depth)))
 
     def assert_churn(self, outcome):
         said = json.loads(outcome.out)

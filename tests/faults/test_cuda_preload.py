@@ -311,6 +311,22 @@ class Runtime(CudaCase):
                                                     callsite)]
             self.assertEqual(functions[:3], ["runtime_calls", "plugin_run", "main"])
 
+    def test_asks_its_own_libraries_first(self):
+        """RTLD_DEEPBIND: the runtime library finds the driver by the C library's dlsym, so records have the driver's
+        names. The function of the driver that the plug-in links itself is the driver's, which nobody sees."""
+        plugin = recording.program("lib_cuda_plugin.so")
+        run = f"import ctypes, os; print(ctypes.CDLL({plugin!r}, os.%s).plugin_run())"
+        calls = "SELECT kind, size FROM events WHERE kind LIKE 'dev_%' AND kind <> 'dev_memory' ORDER BY seq"
+        options = ("--cuda", "--stacks", "none", "--quiet", "--force")
+        self.record_program(sys.executable, "-c", run % "RTLD_NOW", options=options)
+        local = self.sql(calls)
+        outcome = self.record_program(sys.executable, "-c", run % "RTLD_DEEPBIND | os.RTLD_NOW", options=options)
+        self.assertEqual(outcome.out, "0\n")
+        self.assertEqual(self.sql(calls), local[:local.index(("dev_alloc", 22000))])
+        self.assertEqual(self.sql("SELECT DISTINCT cause FROM events WHERE kind = 'dev_alloc' AND size = 20000"),
+                         [("cuMemAlloc",)])
+
+
 
 class Lives(CudaCase):
     def test_fork(self):

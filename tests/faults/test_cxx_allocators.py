@@ -84,7 +84,7 @@ class Allocators(recording.Case):
         first = self.top_function(lines[0]["size"])
         self.assertTrue(first[0][0].startswith("operator new("), first)
         self.assertIn("plain", first[1][0])
-        self.assertEqual([row for row in first if "varve" in (row[1] or "")], [], "no frame of the recorder's")
+        self.assertEqual([row for row in first if "libvarve" in (row[1] or "")], [], "no frame of the recorder's")
 
     def serve(self, name, is_linked):
         path = self.allocator(name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Costs: 3 s
+# Costs: 4 s
 """Processes are followed without being changed, and by what they are, not by a number of theirs: a daemon sees the
 parent that it would see anyway, and a process in another PID namespace, whose pid means another one here or nobody,
 is recorded whole and to its end."""
@@ -149,6 +149,40 @@ class Namespaces(Case):
         self.varve("recover", self.path + ".d")
         self.assert_recording()
         self.assert_burst(1000)
+
+
+SANDBOXES = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+os.chroot(sys.argv[1]); os.chdir("/")
+for number in range(3):
+    if os.fork() == 0:
+        if libc.unshare(0x20000000) != 0: os._exit(3)
+        worker = os.fork()
+        if worker == 0:
+            time.sleep(0.2 * number)
+            for i in range(600):
+                libc.malloc(61616)
+                time.sleep(0.001)
+            os._exit(0)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+for number in range(3):
+    if os.wait()[1] != 0: sys.exit(3)
+"""
+
+
+class Sandboxes(Case):
+    def test_without_proc(self):
+        """They do not know their namespace, and each calls itself process 1: none is taken for another one, nor for
+        gone because nobody has its number here."""
+        if os.geteuid() != 0 or not can_unshare("-pf"):
+            self.skipTest("no PID namespaces, or not root: unshare -pf is refused")
+        root = os.path.join(self.folder, "root")
+        os.mkdir(root)
+        self.record("/usr/bin/python3", "-S", "-c", SANDBOXES, root, options=recording.PLAIN)
+        self.assert_recording()
+        self.assert_burst(1800)
+        self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process WHERE pid = 1"), [("exit",)])
 
 
 class WithoutLocks(Case):

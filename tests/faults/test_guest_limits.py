@@ -49,25 +49,33 @@ class Limits(Counted):
         self.assertGreaterEqual(stored + self.lost(), 2 * said["pairs"], outcome)
         return said["pairs"], self.lost()
 
-    def each(self, how, values, is_lost=None, stacks="none"):
+    def each(self, how, values, is_lost=None, stacks="none", pairs=1000):
         for value in values:
             with self.subTest(value=value, stacks=stacks):
-                _, lost = self.limited(how, value, stacks=stacks)
+                _, lost = self.limited(how, value, pairs, stacks)
                 if is_lost is not None:
                     self.assertEqual(lost > 0, is_lost)
 
-    def test_files_shorter_than_a_ring(self):
+    def each_complete(self, how, values):
+        """Few events, and more than the memory holds that is there before; with the stacks and names of each."""
         for stacks in ("none", "all"):
-            self.each("file", [1000000], False, stacks)
+            for pairs in (1000, 20000):
+                self.each(how, values, False, stacks, pairs)
+        self.assertEqual(self.count("heap_alloc", "callsite_id IS NULL"), 0)
+        functions = {row[0] for row in self.sql("SELECT function FROM frame")}
+        self.assertTrue({"allocate", "main"} <= functions, functions)
+
+    def test_files_shorter_than_a_ring(self):
+        self.each_complete("file", [1000000])
 
     def test_files_too_short_for_a_ring(self):
-        self.each("file", [0, 4096, 100000], True)
+        self.each_complete("file", [0, 4096, 100000])
 
     def test_signal_of_the_program_stays_pending(self):
         self.each("sent", [4096, 1000000])
 
     def test_no_descriptor(self):
-        self.each("files", [3, 20], True)
+        self.each_complete("files", [3, 20])
 
     def test_little_address_space(self):
         self.each("space", [3000000], False)
@@ -76,13 +84,46 @@ class Limits(Counted):
         self.each("space", [200000])
 
     def test_another_root(self):
-        self.each("root", [0], True)
+        self.each_complete("root", [0])
 
     def test_another_user(self):
-        self.each("user", [65534], True)
+        self.each_complete("user", [65534])
 
-        # a process without a page
-        self.assertEqual(self.one("SELECT value FROM data_loss WHERE name = 'processes_unattached'"), 1)
+
+class Workers(Counted):
+    """Of another user, which can open nothing of the recording: the reserve has rings for them."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("only root becomes another user")
+
+    def leaked(self):
+        return self.sql("SELECT count(*), sum(size) FROM allocations a JOIN frame f USING (callsite_id)"
+                        " WHERE f.function = 'serve' AND a.free_ns IS NULL")[0]
+
+    def test_more_than_there_are_slots(self):
+        """Each has a page and two rings: slots are used many times."""
+        outcome = self.record(recording.program("workers"), "60", "10", "20")
+        self.assertIn("nothing lost", outcome.err)
+        self.open()
+        self.assertEqual(self.leaked(), (int(outcome.out), int(outcome.out) * 50))
+        self.assert_conserved()
+
+    def test_rings_and_stacks_grow(self):
+        outcome = self.record(recording.program("workers"), "1", "3", "60000")
+        self.assertIn("nothing lost", outcome.err)
+        self.open()
+        self.assertEqual(self.leaked(), (360000, 360000 * 50))
+
+    def test_collector_is_killed(self):
+        """What the slots hold is recovered, and what found none is counted."""
+        script = f'{recording.program("workers")} 1 1 300; kill -9 $PPID; {recording.program("workers")} 1 4 300'
+        recording.finish_orphan(recording.start(self.record_command("sh", "-c", script)))
+        self.varve("recover", self.path + ".d")
+        self.open()
+        self.assertGreater(self.leaked()[0], 600)
+        self.assertGreaterEqual(self.leaked()[0] + self.lost(), 5 * 600)
 
 
 class SmallMemory(Counted):
@@ -116,12 +157,74 @@ class SmallMemory(Counted):
                 with self.subTest(fill=fill, policy=policy):
                     self.check_complete(fill, "--overflow", policy)
 
+    def test_rings_of_other_users_make_do(self):
+        """Forty that would grow to 4 MiB each: the collector refuses, and they wait for it in what they have."""
+        if os.geteuid() != 0:
+            self.skipTest("only root becomes another user")
+        outcome = self.record_in(f'exec {recording.program("workers")} 1 20 20000')
+        self.assertIn("nothing lost", outcome.err)
+        self.assertGreaterEqual(self.count("heap_alloc", "size = 50"), int(outcome.out))
+
     def test_the_program_keeps_its_share(self):
         """Four rings of 64 MiB that nobody empties, in 66 MiB: half of it stays free."""
         outcome = self.record_in(f'kill -STOP $PPID; {recording.program("churn")} --ops 400000 --threads 4; '
                                  "df --output=avail -B1 /dev/shm | tail -n 1; kill -CONT $PPID", "--ring-size", "64M")
         self.assertGreaterEqual(int(outcome.out.split()[-1]), 30 << 20, outcome)
         self.assertIn("nothing lost", outcome.err)
+
+
+class LockedMemory(Counted):
+    def test_counts_only_what_is_the_programs(self):
+        """Within 8 MiB, where one ring would have four."""
+        plain = recording.run([recording.program("locked"), "8"])
+        if plain.returncode != 0:
+            self.skipTest(f"the program alone can't lock its memory: {plain}")
+        outcome = self.record(recording.program("locked"), "8")
+        self.assertEqual(outcome.out, plain.out)
+        self.assertIn("nothing lost", outcome.err)
+        self.open()
+        self.assertEqual((self.count("heap_alloc", "size = 1000"), self.count("heap_alloc", "size = 300000")), (4, 3))
+
+
+def group_folder():
+    """Of a memory control group for this process, which can be made here; None: it can't."""
+    for base, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = os.path.join(base, f"varve-test-{os.getpid()}")
+        try:
+            os.mkdir(folder)
+        except OSError:
+            continue
+        if os.path.exists(os.path.join(folder, limit)):
+            return folder, limit
+        os.rmdir(folder)
+    return None, None
+
+
+class Group(Counted):
+    """A memory control group, which the kernel kills a process of when it is full."""
+
+    def setUp(self):
+        super().setUp()
+        self.group, self.limit = group_folder()
+        if self.group is None:
+            self.skipTest("no memory control group can be made here")
+        self.addCleanup(os.rmdir, self.group)
+
+    def allow(self, mib):
+        with open(os.path.join(self.group, self.limit), "w") as file:
+            file.write(str(mib << 20))
+
+    def test_of_the_program_alone(self):
+        """Thirty-two rings of 4 MiB, in 48 MiB."""
+        self.allow(48)
+        churn = " ".join([recording.program("churn"), "--ops", "20000", "--threads", "32"])
+        script = f"echo $$ > {self.group}/cgroup.procs; exec {churn}"
+        outcome = self.record("sh", "-c", script, options=["--stacks", "none"])
+        said = json.loads(outcome.out)
+        self.assertIn("nothing lost", outcome.err)
+        self.open()
+        self.assertGreaterEqual(self.count("heap_alloc"), said["allocs"])
+        self.assert_conserved()
 
 
 class SpillLimit(Counted):

@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-STACK_BYTES_MAX = 1024
+STACK_BYTES_MAX = 1152  # mmap has the most: its own frame, the capture and the walk
 MODES = ("native", "python", "all", "none")
 
 

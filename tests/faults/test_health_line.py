@@ -4,9 +4,11 @@
 """The line about health is in the words of what happened: still running when the recording stopped, killed, lost, not
 recordable; and a recording lasts as long as its program."""
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -63,6 +65,19 @@ class Words(Case):
                                         r"1 process killed \(signal 9\): what was recorded up to then is here$")
         self.assertEqual((self.loss()["nothing_lost"], self.loss()["processes_killed"]), (True, 1))
 
+    def test_interrupted(self):
+        """What came in between an event's begin and its commit: a kill is said only where something was killed."""
+        self.record(recording.program("burst"), "10", options=recording.PLAIN)
+        for causes, words in (
+                (("signal",), "2 that a kill interrupted"), (("exec",), "2 that an exec interrupted"),
+                (("exit", "unknown"), "2 that the end of their process interrupted"),
+                (("running",), "2 that were under way when the recording stopped")):
+            for cause in causes:
+                with contextlib.closing(sqlite3.connect(self.path)) as connection, connection:
+                    connection.execute("UPDATE process SET end_cause = ?", (cause,))
+                    connection.execute("UPDATE thread SET emitted = stored + 2, uncommitted = 2")
+                self.assertIn(f"events emitted, all stored but {words}", " ".join(self.health().split()))
+
     def test_killed_child(self):
         """How it ended is its parent's secret."""
         outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import os; os.kill(os.getpid(), 9)'; exit 0",
@@ -77,7 +92,8 @@ class Words(Case):
         lost = self.one_lost()
         self.assertIn(f"; LOST {lost:,}; next: ", outcome.err)
         self.assertRegex(self.health(), rf"^DATA LOSS: {lost:,} of [0-9,]+ events \(.*\) of 1 thread were dropped\n"
-                                        r"their allocations had .*: all figures are lower bounds$")
+                                        r"their allocations had .*: all figures are lower bounds\n"
+                                        r"[0-9,]+ frees? of blocks whose allocation was lost: in no total either$")
 
     def one_lost(self):
         self.open()
@@ -185,6 +201,14 @@ class OwnAllocators(Case):
         outcome = self.record(program, status=3)
         self.assertEqual(outcome.out, "done\n")
         self.assert_reported(outcome, program, "its own malloc")
+
+    def test_malloc_that_maps_under_its_lock(self):
+        """Nothing that a hook does comes back to the program's allocator."""
+        program = recording.program("own_malloc_locked")
+        outcome = self.record(program, status=3)
+        self.assertEqual(outcome.out, "done\n")
+        self.assert_reported(outcome, program, "its own malloc")
+        self.assertEqual(self.record(program, options=["--force", "--cuda"], status=3).out, "done\n")
 
     def test_stripped(self):
         """What other libraries must see cannot be stripped."""

@@ -6,6 +6,7 @@ missing, and a killed recorder's totals are counted as lost."""
 
 import json
 import os
+import sqlite3
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -29,8 +30,8 @@ FREED_LATE = "SELECT count(*) FROM leak WHERE domain = 'heap' AND free_ns IS NOT
 
 
 class Keep(recording.Case):
-    def record_loop(self, *options):
-        outcome = self.record(sys.executable, "-c", SOURCE, options=["--stacks", "none", *options])
+    def record_loop(self, *options, then=""):
+        outcome = self.record(sys.executable, "-c", SOURCE + then, options=["--stacks", "none", *options])
         self.open()
         return outcome
 
@@ -128,7 +129,8 @@ class Keep(recording.Case):
         self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["callsites_joined"], joined)
 
     def test_largest_size(self):
-        outcome = self.record_loop("--max-size", "2M")
+        later = "import time\ntime.sleep(1)\nfor size in range(5000): bytearray(size)\n"  # when all was committed
+        outcome = self.record_loop("--max-size", "2M", then=later)
         self.check_totals()
         self.assertIn("--max-size", outcome.err)
         kept = self.one("SELECT value FROM meta WHERE key = 'kept_events'")
@@ -139,12 +141,36 @@ class Keep(recording.Case):
 
     def record_and_kill(self, *options):
         seconds = 1.5 if recording.IS_FULL else 0.8  # of a program that allocates as fast as it can
-        process = self.start_recording(recording.program("churn"), "--seconds", str(seconds), "--threads", "2",
-                                       options=options)
-        self.kill_collector(process, seconds / 2)
+        go = os.path.join(self.folder, "go")
+        process = self.start_recording("sh", "-c", f"{recording.program('churn')} --seconds {seconds} --threads 2;"
+                                       f" while [ ! -e {go} ]; do sleep 0.02; done; exit 0", options=options)
+        recording.wait_until(self.has_committed, what="a commit of events")
+        self.write("go")
+        said = recording.json_lines(self.kill_collector(process))[0]
         outcome = self.varve("recover", self.path + ".d")
         self.open()
+        self.check_told(said["allocs"] + said["frees"] + 2 * said["reallocs"])
         return outcome
+
+    def has_committed(self):
+        """So many events that some are of churn, and not of the shell."""
+        try:
+            connection = sqlite3.connect(f"file:{self.path}.d/trace.db?mode=ro", uri=True)
+            try:
+                query = "SELECT coalesce(max(tail + spill_tail), 0) > 5000 FROM ring_position"
+                return connection.execute(query).fetchone()[0]
+            finally:
+                connection.close()
+        except sqlite3.Error:
+            return False
+
+    def check_told(self, events):
+        """What is in no total is told: frees too, of blocks whose allocation is not known."""
+        told = dict(self.sql("SELECT name, value FROM data_loss"))
+        told = sum(told.get(name, 0) for name in ("events_not_derived", "frees_unknown", "events_lost"))
+        summarised = self.one("SELECT allocations + frees FROM total_stat WHERE domain = 1 AND process_id = 0")
+        self.assertGreaterEqual(summarised + told, events)
+        return told
 
     def test_killed_with_allocations(self):
         self.record_and_kill("--keep", "allocations")
@@ -163,6 +189,20 @@ class Keep(recording.Case):
         self.assertLessEqual(lost, self.one("SELECT value FROM stats WHERE name = 'events_stored'"))
         self.assertEqual(self.one("SELECT sum(stored) FROM thread"),
                          self.one("SELECT value FROM stats WHERE name = 'events_stored'"))
+        info = " ".join(recording.varve("info", self.path).out.split())
+        self.assertIn(f"all summarised but {lost:,} whose sums went with a collector that was killed", info)
+        unknown = self.one("SELECT value FROM stats WHERE name = 'frees_unknown'")
+        words = f"{unknown:,} frees of blocks whose allocation was lost: in no total either"
+        self.assertEqual(words in info, unknown > 1)
+
+    def test_dropped(self):
+        """Frees whose allocation was dropped, with no kill."""
+        outcome = self.record(recording.program("churn"), "--seconds", "0.3", "--threads", "2", options=[
+            "--stacks", "none", "--keep", "totals", "--overflow", "drop", "--ring-size", "4K"])
+        said = json.loads(outcome.out)
+        self.open()
+        self.check_told(said["allocs"] + said["frees"] + 2 * said["reallocs"])
+        self.assertGreater(self.one("SELECT value FROM data_loss WHERE name = 'frees_unknown'"), 0)
 
 
 if __name__ == "__main__":

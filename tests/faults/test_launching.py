@@ -140,10 +140,11 @@ class PassedThrough(recording.Case):
         self.assertRegex(" ".join(os.listdir(self.folder)), r"^sh\.[0-9]+\.db$")
 
 
-SLEEPER = "import signal, sys, time; x = [bytes(1000) for _ in range(100)]\n" \
-          "def got(n, f):\n print('got', n, flush=True)\n{end}\n" \
+# os.write: a signal may come while print has not returned yet
+SLEEPER = "import os, signal, sys, time; x = [bytes(1000) for _ in range(100)]\n" \
+          "def got(n, f):\n os.write(1, b'got %d\\n' % n)\n{end}\n" \
           "for n in (2, 15, 1, 3): signal.signal(n, got)\n" \
-          "print('ready', flush=True)\ntime.sleep(20)\nprint('late', flush=True)\n"
+          "os.write(1, b'ready\\n')\ntime.sleep(20)\nos.write(1, b'late\\n')\n"
 
 
 class Interrupted(recording.Case):

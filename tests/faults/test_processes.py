@@ -100,6 +100,17 @@ class Forks(recording.Case):
         self.assertEqual(self.one("SELECT count(*) FROM process WHERE end_cause = 'running'"), 1)
         self.assertEqual(self.sql("SELECT * FROM data_loss"), [])
 
+    def test_ends_of_children(self):
+        """Whose status nobody tells us, by ways that do not come by _exit, or only inside the C library."""
+        for way in ("quick_exit", "syscall", "daemon"):
+            with self.subTest(way=way):
+                outcome = self.record("sh", "-c", f"{recording.program('main_ends')} {way}; exit 0",
+                                      options=recording.PLAIN)
+                self.assert_finished()
+                self.assert_no_loss()
+                self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process"), [("exit",)])
+                self.assertIn("nothing lost; next", outcome.err)
+
     def test_killed_child(self):
         self.record(recording.program("forker"), "signal", options=recording.PLAIN)
         self.assert_recording()

@@ -110,6 +110,14 @@ class Reasons(Case):
                 self.assertIn("done\n", outcome.out)
                 self.assertIn("/bin/sh", [row[0] for row in rows])
 
+    def test_kept_capabilities(self):
+        """setpriv can still reach the recording when it looks; what it runs can't."""
+        self.need_root("only root can become another user")
+        if not shutil.which("setpriv"):
+            self.skipTest("there is no setpriv")
+        _, rows = self.run_and_list("setpriv", "--reuid", "65534", "--clear-groups", "/bin/true")
+        self.assertEqual(rows, [("/bin/true", "recorder or recording not within reach", 1)])
+
     def test_setuid(self):
         self.need_root("only root can make a setuid program of another user")
         if os.statvfs(self.folder).f_flag & os.ST_NOSUID:
@@ -173,6 +181,14 @@ class Reasons(Case):
         _, rows = self.run_and_list(recording.VARVE, "record", "-o", inner, "--", recording.program("burst"), "10")
         self.assertEqual(rows, [(recording.program("burst"), "recorded by another session", 1)])
 
+    def test_killed_child(self):
+        """How a child of the program ended nobody says: it is named in words that hold."""
+        library = recording.program("lib_ends_early.so")
+        _, rows = self.run_and_list("sh", "-c", f"LD_PRELOAD=$LD_PRELOAD:{library} ENDS_EARLY=kill"
+                                    f" {recording.program('burst')} 10; exit 0")
+        self.assertEqual(rows, [(recording.program("burst"), "ended before it had loaded the recorder, or never did",
+                                 1)])
+
 
 class NoLoss(Case):
     def test_allocates_nothing(self):
@@ -186,6 +202,41 @@ class NoLoss(Case):
                 _, rows = self.run_and_list(*command)
                 self.assertEqual(rows, [])
                 self.assert_no_loss()
+
+    def test_ends_before_the_recorder_says_so(self):
+        """A library's constructor ends the process when the recorder is loaded, and its own has not run."""
+        library, burst = recording.program("lib_ends_early.so"), recording.program("burst")
+        for how, status in (("exit", 3), ("used", 3), ("kill", -9)):
+            run = f"{burst} 10"
+            with self.subTest(how):
+                _, rows = self.run_and_list("sh", "-c", f"LD_PRELOAD=$LD_PRELOAD:{library} ENDS_EARLY={how} exec {run}",
+                                            status=status)
+                self.assertEqual(rows, [])
+            if how == "kill":
+                break
+            with self.subTest(how, of="a child"):
+                _, rows = self.run_and_list("sh", "-c", f"LD_PRELOAD=$LD_PRELOAD:{library} ENDS_EARLY={how} {run};"
+                                            " exit 0")
+                self.assertEqual(rows, [])
+
+    def test_no_descriptor_is_free(self):
+        """At the exec it is not known since when the process runs; after it, that is."""
+        code = ("import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\ntry:\n"
+                " while True: os.open('/dev/null', os.O_RDONLY | os.O_CLOEXEC)\nexcept OSError:\n"
+                f" os.execv('{recording.program('noalloc')}', ['noalloc'])\n")
+        _, rows = self.run_and_list("/usr/bin/python3", "-S", "-c", code)
+        self.assertEqual(rows, [])
+
+    def test_proc_of_another_namespace(self):
+        """/proc is of the PID namespace outside: the program's number means another process there, or none."""
+        self.need_root("only root can make a PID namespace")
+        outcome = recording.run(["unshare", "-pf", *self.record_command("sh", "-c", f"{recording.program('noalloc')};"
+                                                                       " exit 0", options=recording.PLAIN)])
+        if "unshare" in outcome.err:
+            self.skipTest(outcome.err)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.open()
+        self.assertEqual(self.sql("SELECT * FROM unrecorded_program"), [])
 
     def test_failed_execs(self):
         """Of a program that can't be recorded, and that can't be run either."""

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,6 +74,12 @@ int main(int count, char **arguments)
         pthread_join(thread, NULL);
     } else if (strcmp(way, "fork") == 0) {
         fork_and_return();
+    } else if (strcmp(way, "quick_exit") == 0) {
+        quick_exit(0);
+    } else if (strcmp(way, "syscall") == 0) {
+        syscall(SYS_exit_group, 0);
+    } else if (strcmp(way, "daemon") == 0 && daemon(1, 1) != 0) {
+        return 4;
     } else if (strcmp(way, "abort") == 0) {
         abort();
     } else if (strcmp(way, "embed") == 0) {

@@ -5,10 +5,13 @@
  *   run_ways WAY PROGRAM [ARGUMENTS]   waits for it; the way says how it is run
  *   run_ways sleep MILLISECONDS
  */
+#include <limits.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <fcntl.h>
@@ -32,6 +35,33 @@ static void exec_as(const char *way, char **argv)
         execle(argv[0], argv[0], (char *)NULL, environ);
     } else if (strcmp(way, "fexecve") == 0) {
         fexecve(open(argv[0], O_RDONLY | O_CLOEXEC), argv, environ);
+    } else if (strcmp(way, "execveat") == 0) {
+        execveat(open(argv[0], O_RDONLY | O_CLOEXEC), "", argv, environ, AT_EMPTY_PATH);
+    } else if (strcmp(way, "execveat_folder") == 0) { /* that it is in */
+        const char *slash = strrchr(argv[0], '/');
+        char *folder = strndup(argv[0], (size_t)(slash - argv[0]));
+        execveat(open(folder, O_PATH | O_CLOEXEC), slash + 1, argv, environ, 0);
+    } else if (strcmp(way, "syscall") == 0) {
+        syscall(SYS_execve, argv[0], argv, environ);
+    }
+    _exit(127);
+}
+
+static void *exec_in_thread(void *argv)
+{
+    exec_as("execve", argv);
+    return NULL;
+}
+
+/* By a thread with the smallest stack that there is. */
+static void exec_on_small_stack(char **argv)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN);
+    if (pthread_create(&thread, &attributes, exec_in_thread, argv) == 0) {
+        pthread_join(thread, NULL);
     }
     _exit(127);
 }
@@ -77,7 +107,9 @@ int main(int argc, char **argv)
     int status = run_by_library(argv[1], argv + 2);
     if (status < 0) {
         pid_t child = strcmp(argv[1], "vfork") == 0 ? vfork() : fork();
-        if (child == 0) {
+        if (child == 0 && strcmp(argv[1], "small_stack") == 0) {
+            exec_on_small_stack(argv + 2);
+        } else if (child == 0) {
             exec_as(argv[1], argv + 2);
         }
         status = wait_for(child);

@@ -71,6 +71,12 @@ unsigned python_stack_capture(struct python_frame *frames, unsigned max)
     return count;
 }
 
+unsigned python_stack_ends(struct python_frame *frames)
+{
+    memcpy(frames, fake_python, fake_python_count * sizeof(frames[0]));
+    return fake_python_count;
+}
+
 void python_stack_modules_changed(void)
 {
 }
@@ -227,7 +233,7 @@ static inline void read_callsite(struct reading *to, const unsigned char *payloa
     callsite->native_count = (uint16_t)read_stack(to, entry.native, false, (void **)&callsite->pcs);
     callsite->python_count = (uint16_t)read_stack(to, entry.python, true, (void **)&callsite->python);
     for (unsigned i = 0; i < callsite->native_count; i++) {
-        bool found = callsite->pcs[i] == CALLSITE_FILE_CUT;
+        bool found = callsite_file_is_cut(callsite->pcs[i]);
         for (unsigned m = 0; m < to->module_count; m++) {
             const struct read_module *module = &to->modules[m];
             found = found || (!module->is_gone && callsite->pcs[i] - 1 >= module->entry.base &&
@@ -302,10 +308,12 @@ static inline void reading_close(struct reading *of)
 
 /* ---- making stacks: loops around captures count in a volatile, so a call in them stays one call ---- */
 
+#define CAPTURE_FRAMES_MAX 4096U
+
 struct capture {
     uint32_t callsite;
     unsigned count;
-    uint64_t pcs[RECORDER_SCRATCH_FRAMES]; /* filled if `max` is not 0 */
+    uint64_t pcs[CAPTURE_FRAMES_MAX]; /* filled if `max` is not 0 */
     unsigned max;
 };
 

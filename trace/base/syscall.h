@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -139,6 +140,13 @@ static inline int recorder_sys_munmap(void *address, size_t bytes)
     return (int)recorder_syscall(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0);
 }
 
+/// A second mapping of what is shared at `address`, from there on `bytes` long, wherever there is room; or, with
+/// MREMAP_FIXED in `flags`, at `target`.
+static inline void *recorder_sys_map_again(const void *address, size_t bytes, int flags, void *target)
+{
+    return (void *)recorder_syscall(SYS_mremap, (long)address, 0, (long)bytes, MREMAP_MAYMOVE | flags, (long)target, 0);
+}
+
 static inline int recorder_sys_mprotect(void *address, size_t bytes, int protection)
 {
     return (int)recorder_syscall(SYS_mprotect, (long)address, (long)bytes, protection, 0, 0, 0);
@@ -182,13 +190,14 @@ static inline int recorder_sys_nanosleep(const struct timespec *time)
     return (int)recorder_syscall(SYS_nanosleep, (long)time, 0, 0, 0, 0, 0);
 }
 
-/// Copy memory of this process that may not be there.
+/// Copy memory of this process that may not be there. By the number of the thread: that of the process leads to none
+/// once the main thread has ended.
 static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t bytes)
 {
     const struct iovec local = {out, bytes};
     const struct iovec remote = {(void *)address, bytes};
 
-    return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1, 0);
+    return recorder_syscall(SYS_process_vm_readv, recorder_sys_gettid(), (long)&local, 1, (long)&remote, 1, 0);
 }
 
 /// `timeout`: relative, or NULL for ever.

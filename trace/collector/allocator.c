@@ -122,56 +122,65 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     return best;
 }
 
-static bool is_go(const struct file *file)
+static bool has_section(const struct file *file, const char *section)
 {
     const Elf64_Shdr link = {.sh_link = file->section_names};
     char *names = read_names(file, &link);
     bool found = false;
     for (unsigned i = 0; names != NULL && i < file->section_count && !found; i++) {
         uint32_t name = file->sections[i].sh_name;
-        found = name < file->sections[file->section_names].sh_size && strcmp(names + name, ".gopclntab") == 0;
+        found = name < file->sections[file->section_names].sh_size && strcmp(names + name, section) == 0;
     }
     free(names);
     return found;
 }
 
-const char *collect_allocator_of(const char *path)
+/* Into the two facts that are kept of a program. */
+static void look_at(const char *path, struct known_program *program)
 {
+    program->allocator = NULL;
+    program->has_python = false;
     struct file *file = malloc(sizeof(*file));
     if (file == NULL) {
-        return NULL;
+        return;
     }
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    size_t best = KNOWN;
-    bool has_go = false;
     if (file->fd >= 0 && read_sections(file)) {
-        has_go = is_go(file);
+        size_t best = KNOWN;
         for (unsigned i = 0; i < file->section_count; i++) {
             if (file->sections[i].sh_type == SHT_SYMTAB || file->sections[i].sh_type == SHT_DYNSYM) {
                 best = search_table(file, &file->sections[i], best);
             }
         }
+        program->allocator = best < KNOWN ? known[best].allocator : has_section(file, ".gopclntab") ? KNOWN_GO : NULL;
+        program->has_python = has_section(file, ".PyRuntime");
     }
     if (file->fd >= 0) {
         close(file->fd);
     }
     free(file);
-    return best < KNOWN ? known[best].allocator : has_go ? KNOWN_GO : NULL;
+}
+
+const char *collect_allocator_of(const char *path)
+{
+    struct known_program program;
+    look_at(path, &program);
+    return program.allocator;
 }
 
 /* A thousand processes of a build are a few programs. */
-static const char *remembered(struct collector *collector, const char *path)
+static const struct known_program *remembered(struct collector *collector, const char *path)
 {
     struct known_program *program = collector->programs;
     for (unsigned i = 0; i < KNOWN_PROGRAMS; i++, program++) {
         if (strcmp(program->path, path) == 0) {
-            return program->allocator;
+            return program;
         }
     }
     program = &collector->programs[collector->program_count++ % KNOWN_PROGRAMS];
     snprintf(program->path, sizeof(program->path), "%s", path);
-    program->allocator = collect_allocator_of(path);
-    return program->allocator;
+    look_at(path, program);
+    return program;
 }
 
 static int report(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
@@ -188,9 +197,54 @@ int collect_allocator_launched(struct collector *collector, const char *path)
 {
     const char *allocator = NULL;
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 && collector->own_allocators == 0) {
-        allocator = remembered(collector, path);
+        allocator = remembered(collector, path)->allocator;
     }
     return allocator != NULL ? report(collector, 0, allocator, path) : VARVE_OK;
+}
+
+/* Libraries of a process that the recorder could not get in front of. */
+static int report_unhooked(struct collector *collector, const struct traced_process *process)
+{
+    static const char *const words[] = {
+#define UNHOOKED_WORDS(name, text) text,
+        UNHOOKED_REASON_LIST(UNHOOKED_WORDS)
+#undef UNHOOKED_WORDS
+    };
+    const struct process_control *control = process->control;
+    const uint32_t count = __atomic_load_n(&control->unhooked_count, __ATOMIC_ACQUIRE);
+    int error = VARVE_OK;
+    for (uint32_t i = 0; i < UNHOOKED_MAX && i < count && error == VARVE_OK && !collector->is_unstored; i++) {
+        char source[400];
+        const uint32_t reason = __atomic_load_n(&control->unhooked[i].reason, __ATOMIC_ACQUIRE);
+        snprintf(source, sizeof(source), "%.*s: %s", (int)sizeof(control->unhooked[i].path) - 1,
+                 control->unhooked[i].path, reason < UNHOOKED_LIMIT ? words[reason] : "");
+        error = store_stat(collector->store, "library_not_recorded", process->id, "data_loss", source, 1);
+    }
+    if (count > UNHOOKED_MAX && error == VARVE_OK && !collector->is_unstored) {
+        error = store_stat(collector->store, "library_not_recorded", process->id, "data_loss", "others",
+                           count - UNHOOKED_MAX);
+    }
+    return error;
+}
+
+/* An interpreter whose frames were not read, which the recorder knows; or did not find, which the file shows. */
+static int report_python(struct collector *collector, const struct traced_process *process, bool has_python)
+{
+    const struct process_control *control = process->control;
+    const uint32_t state = __atomic_load_n(&control->python, __ATOMIC_ACQUIRE);
+    char source[PROCESS_PYTHON_BYTES + 1];
+    if ((collector->directory.control->stacks & SESSION_STACKS_PYTHON) == 0 || collector->is_unstored ||
+        state == PROCESS_PYTHON_READ) {
+        return VARVE_OK;
+    }
+    if (state == PROCESS_PYTHON_UNREAD) {
+        snprintf(source, sizeof(source), "%.*s", (int)sizeof(control->python_text) - 1, control->python_text);
+    } else if (has_python && __atomic_load_n(&control->ring_count, __ATOMIC_RELAXED) > 1) {
+        snprintf(source, sizeof(source), "a stripped one in the program");
+    } else {
+        return VARVE_OK;
+    }
+    return store_stat(collector->store, "python_lines_missing", process->id, "info", source, 1);
 }
 
 int collect_allocator_row(struct collector *collector, const struct traced_process *process)
@@ -200,7 +254,13 @@ int collect_allocator_row(struct collector *collector, const struct traced_proce
     }
     char executable[sizeof(process->control->executable)];
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
-    const char *allocator = remembered(collector, executable);
+    const struct known_program *program = remembered(collector, executable);
+    const char *allocator = program->allocator;
+    int error = report_unhooked(collector, process);
+    VARVE_THEN(error, report_python(collector, process, program->has_python));
+    if (error != VARVE_OK) {
+        return error;
+    }
     if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";
     }

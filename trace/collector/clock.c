@@ -125,6 +125,15 @@ int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *an
     return VARVE_OK;
 }
 
+void collect_clock_begin(struct collect_clock *clock, int64_t mono_ns)
+{
+    for (size_t i = 0; i < clock->count; i++) {
+        if (clock->anchors[i].mono_ns == mono_ns) {
+            clock->origin_mono_ns = mono_ns;
+        }
+    }
+}
+
 uint64_t collect_clock_pause_ns(const struct collect_clock *clock)
 {
     int64_t span = clock->count > 0 ? clock->anchors[clock->count - 1].mono_ns - clock->origin_mono_ns : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ticks of the workload's clock to ns since the trace began, by anchors taken now and then. */
+/* Ticks of the workload's clock to ns since the program was started, by anchors taken now and then. */
 #ifndef VARVE_TRACE_COLLECTOR_CLOCK_H
 #define VARVE_TRACE_COLLECTOR_CLOCK_H
 
@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define COLLECT_META_START "start_monotonic_ns" /* what collect_clock_begin was told */
 
 uint64_t collect_monotonic_ns(void);
 /// What this thread has computed: on a busy machine a moment may last long and cost little.
@@ -40,6 +42,8 @@ uint64_t collect_clock_pause_ns(const struct collect_clock *clock);
 /// Take an anchor now (the narrowest bracket of several tries), or add one read from a database.
 int collect_clock_anchor(struct collect_clock *clock);
 int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *anchor);
+/// Times count from the anchor with this time, if there is one; else, and without this, from the first.
+void collect_clock_begin(struct collect_clock *clock, int64_t mono_ns);
 /// ns since the origin; grows with ticks. Anchors later than `ticks` do not change the answer, so whoever has
 /// the same anchors and ticks at whatever moment gets the same time.
 int64_t collect_clock_ns(struct collect_clock *clock, uint64_t ticks);

@@ -10,6 +10,7 @@
 
 #include "trace/collector/clock.h"
 #include "trace/collector/exec.h"
+#include "trace/collector/grant.h"
 #include "trace/collector/keep.h"
 #include "trace/collector/live.h"
 #include "trace/collector/session/liveness.h"
@@ -19,7 +20,6 @@
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/directory.h"
-#include "trace/collector/session/free_memory.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
@@ -58,7 +58,7 @@ static void open_life(struct collector *collector)
 
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
 {
-    collector->program_start_ns = collector->program_end_ns = -1;
+    collector->program_end_ns = -1;
     open_life(collector);
     int error = collect_execs_open(collector);
     if (error != VARVE_OK) {
@@ -78,26 +78,6 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
     return error;
 }
 
-/* A quarter of the memory that is free, beside what the pieces have already, and half of what all rings may have
- * together. What the disk may take besides is not less for that. Never 0, which were no limit. */
-void collect_growth_bound(const struct collector *collector)
-{
-    struct session_control *control = collector->directory.control;
-    uint64_t used = __atomic_load_n(&collector->directory.counts->growth_bytes, __ATOMIC_ACQUIRE);
-    uint64_t bound = free_memory("") / 4;
-    bound = used < UINT64_MAX / 2 && bound < UINT64_MAX / 2 ? bound + used : bound;
-    if (bound > control->memory_bytes_max / 2) {
-        bound = control->memory_bytes_max / 2;
-    }
-    if (collector->spill_bytes_asked != 0 && bound > collector->spill_bytes_asked) {
-        bound = collector->spill_bytes_asked;
-    }
-    __atomic_store_n(&control->growth_bytes_max, bound + (bound == 0), __ATOMIC_RELAXED);
-    if (collector->spill_bytes_asked == 0) {
-        __atomic_store_n(&control->spill_bytes_max, collector->spill_bytes_disk + bound, __ATOMIC_RELAXED);
-    }
-}
-
 /* Housekeeping that has its own rhythm. */
 static void keep_house(struct collector *collector, uint64_t now_ns)
 {
@@ -106,9 +86,7 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
         __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
                          __ATOMIC_RELEASE);
-        if (collector->spill_bytes_disk != 0) {
-            collect_growth_bound(collector);
-        }
+        collect_bounds_round(collector);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);
@@ -117,6 +95,9 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     if (!collector->is_recovering && now_ns >= collector->next_check_ns) {
         collector->next_check_ns = now_ns + CHECK_EVERY_NS;
         collect_processes_check(collector);
+    }
+    if (!collector->is_recovering) {
+        collect_grants(collector);
     }
     collect_rss_round(collector, now_ns);
     collect_live_round(collector, now_ns);
@@ -331,6 +312,21 @@ static uint64_t events_unattached(const struct collector *collector)
            (counts != NULL ? collect_plausible(__atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE)) : 0);
 }
 
+/* Frees of blocks whose allocation is not known: from before an attach, or lost, and then these are in no total either
+ * and belong to what was lost. */
+static int store_frees_unknown(struct collector *collector)
+{
+    const struct session_control *control = collector->directory.control;
+    const bool is_attached = control != NULL && control->attached_pid != 0;
+    const bool has_lost = collector->has_forgotten || collector->sum.damaged > 0 ||
+                          collector->sum.lost + events_unattached(collector) > 0;
+    if (!is_attached && !has_lost) {
+        return VARVE_OK;
+    }
+    return store_stat(collector->store, "frees_unknown", -1, is_attached ? "info" : "data_loss", "ring",
+                      (int64_t)derive_frees_unknown(collector->derive));
+}
+
 static int store_sums(struct collector *collector)
 {
     const struct {
@@ -357,25 +353,16 @@ static int store_sums(struct collector *collector)
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
     }
-    if (error == VARVE_OK && collector->directory.control != NULL && collector->directory.control->attached_pid != 0) {
-        error = store_stat(collector->store, "frees_unknown", -1, "info", "ring",
-                           (int64_t)derive_frees_unknown(collector->derive));
-    }
-    return error;
+    return error == VARVE_OK ? store_frees_unknown(collector) : error;
 }
 
 /* Of the program, from its start to its end, and on to the end of the last process that it left behind, or to the end
  * of the recording. */
 static int64_t duration_ns(const struct collector *collector)
 {
-    int64_t start_ns = collector->program_start_ns;
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
     newest_ns = newest_ns > collector->processes_end_ns ? newest_ns : collector->processes_end_ns;
-    if (start_ns < 0 && (collector->is_unstored ||
-                         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
-        start_ns = 0;
-    }
     if (end_ns < 0 &&
         (collector->is_unstored || store_meta_get_integer(collector->store, "program_end_ns", &end_ns) != VARVE_OK)) {
         end_ns = newest_ns;
@@ -386,7 +373,7 @@ static int64_t duration_ns(const struct collector *collector)
     if (collector->is_recovering && !collector->is_unstored) {
         store_meta_get_integer(collector->store, "duration_ns", &known_ns);
     }
-    return end_ns - start_ns > known_ns ? end_ns - start_ns : known_ns;
+    return end_ns > known_ns ? end_ns : known_ns;
 }
 
 /* It is all in tables: the call sites need the memory. */
@@ -504,6 +491,7 @@ void collector_close(struct collector *collector)
     }
     collect_processes_close(collector);
     collect_execs_close(collector);
+    collect_bounds_end(collector);
     if (collector->counts_fd > 0) { /* 0: never opened */
         close(collector->counts_fd);
     }

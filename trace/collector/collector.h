@@ -10,6 +10,7 @@
 #define VARVE_TRACE_COLLECTOR_COLLECTOR_H
 
 #include "trace/collector/allocator.h"
+#include "trace/collector/bounds.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/live.h"
 #include "trace/collector/process.h"
@@ -101,7 +102,7 @@ struct collector {
     uint64_t next_missing_ns;   /* when to look for these again */
     uint64_t first_pending_ns;  /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
     uint64_t next_check_ns, next_anchor_ns;
-    uint64_t spill_bytes_asked, spill_bytes_disk; /* for all pieces, as the user says, or 0; on the disk alone */
+    struct collect_bounds bounds;
     struct store_sums sum;
     uint64_t unrecorded, own_allocators, loss_rows;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
@@ -111,6 +112,7 @@ struct collector {
     unsigned keep;         /* enum varve_keep */
     uint64_t bytes_max;    /* of the database, then it goes on with totals; 0: no limit */
     uint64_t kept_events;  /* before it did; 0: it has not */
+    bool has_forgotten;    /* events before these were added up by a collector that died, and its sums are gone */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
@@ -125,8 +127,8 @@ struct collector {
     uint64_t next_followers_ns; /* when /proc may be searched for followers again */
     bool found_no_follower;     /* by the last search */
     struct collect_execs *execs;
-    int64_t program_start_ns, program_end_ns; /* of the trace; -1 if not known */
-    int64_t stopped_ns;                       /* when the recording was; 0: nobody knows */
+    int64_t program_end_ns;   /* -1 if not known */
+    int64_t stopped_ns;       /* when the recording was; 0: nobody knows */
     int64_t processes_end_ns; /* of the last process that ended, or stopped_ns if others were left running */
 };
 
@@ -138,8 +140,6 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
 /// Between rounds that had little to do: a millisecond's work on what else the end is made of. True if
 /// there is more of it.
 bool collector_idle(struct collector *collector);
-/// How far rings may grow in memory, as much as that has room now: before the program starts, and with each heartbeat.
-void collect_growth_bound(const struct collector *collector);
 /// Events that were taken and records that wait in rings and behind them, as the last round has seen them.
 uint64_t collector_events_known(const struct collector *collector);
 /// Events taken since the last commit.

@@ -5,6 +5,7 @@
  * a descriptor that was its own when that was seen.
  */
 #include "trace/collector/attach/attach.h"
+#include "trace/collector/attach/hooked.h"
 #include "trace/collector/session/mapped.h"
 #include "trace/error.h"
 #include "trace/trace.h"
@@ -53,6 +54,23 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
     return error;
 }
 
+/* Nobody else is left to do it. */
+struct leaving {
+    int error; /* the first one */
+    struct varve_message *message;
+};
+
+static void leave(void *context, int32_t pid)
+{
+    struct leaving *leaving = context;
+    struct varve_message why = {""};
+    int error = attach_stop(NULL, pid, NULL, NULL, &why);
+    VARVE_THEN(error, attach_release(NULL, pid, &why));
+    if (error != VARVE_OK && error != VARVE_ERROR_NOT_FOUND && leaving->error == VARVE_OK) {
+        leaving->error = varve_message_set(leaving->message, error, "%s", why.text);
+    }
+}
+
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
 {
     struct session_mapped recording;
@@ -67,8 +85,11 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
         recording = left; /* it was killed before it had come to that, or could not */
     }
     if (error == VARVE_OK) {
+        struct leaving leaving = {VARVE_OK, message};
         *was_alone_out = !recording.is_removed;
-        error = attach_stop(NULL, pid, NULL, NULL, message);
+        leave(&leaving, pid);
+        hooked_each(recording.trace_id, 0, leave, &leaving); /* what it has released has it no more */
+        error = leaving.error;
     }
-    return error == VARVE_OK ? attach_release(NULL, pid, message) : error;
+    return error;
 }

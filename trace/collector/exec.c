@@ -2,7 +2,8 @@
 /*
  * Programs that the recorder could not be loaded into, by path and reason. recorder/exec_note.c writes the notes,
  * inside the processes of the session; the collector takes them in every round. A program that should load
- * the recorder is awaited: what has not said so by the end of the recording is listed too.
+ * the recorder is awaited: what has not said so by the end of the recording is listed too, but for what has recorded
+ * something, or was killed before it can have loaded anything.
  *
  *   slot free ─► being written ─► written ─► counted (until the commit that stores the count) ─► free
  *
@@ -13,17 +14,22 @@
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/store/rows.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #define PROGRAMS_MAX 4096U /* later ones are counted under one name */
 #define AWAITED_MAX 4096U
 #define RECENT 1024U /* notes that may still turn out to have failed */
 #define OTHERS "(others)"
+#define LOOK_EVERY_NS UINT64_C(5000000)
+#define LOADER_FAILED 127 /* exit status of a program whose libraries are not to be had */
 
 struct program {
     char path[SESSION_EXEC_PATH_BYTES];
@@ -47,6 +53,13 @@ struct collect_execs {
         uint32_t order;
         uint32_t program; /* index + 1 */
     } recent[RECENT];
+    struct {
+        int32_t pid; /* of the program that the collector has started; 0: of none */
+        bool has_ended, ran_without;
+        int wait_status;
+        uint32_t noted; /* numbers of notes given out by then */
+        uint64_t next_look_ns;
+    } child;
     uint32_t written_seen;
     uint32_t held; /* slots counted, not yet stored */
     bool has_looked;
@@ -72,11 +85,6 @@ void collect_execs_close(struct collector *collector)
         free(collector->execs);
         collector->execs = NULL;
     }
-}
-
-static bool is_same(const struct process_identity *a, const struct process_identity *b)
-{
-    return a->pid == b->pid && a->pid_namespace == b->pid_namespace && a->start_ticks_proc == b->start_ticks_proc;
 }
 
 /* Index + 1 of the program's row, 0 without memory. */
@@ -112,14 +120,21 @@ static uint32_t program_count(struct collect_execs *execs, const char *path, uin
     return program;
 }
 
-/* The process runs the recorder, or its exec came back, or it does another one. */
+/* The process runs the recorder, or its exec came back, or it does another one. Without a free descriptor, or /proc, it
+ * did not know all of its identity at one of these moments: then what is known of both must do. */
 static void awaited_remove(struct collect_execs *execs, const struct process_identity *process)
 {
+    size_t found = SIZE_MAX;
     for (size_t i = 0; i < execs->awaited_count; i++) {
-        if (is_same(&execs->awaited[i].process, process)) {
-            execs->awaited[i] = execs->awaited[--execs->awaited_count];
-            return;
+        if (process_identity_agrees(&execs->awaited[i].process, process)) {
+            found = i;
+            if (execs->awaited[i].process.start_ticks_proc == process->start_ticks_proc) {
+                break;
+            }
         }
+    }
+    if (found != SIZE_MAX) {
+        execs->awaited[found] = execs->awaited[--execs->awaited_count];
     }
 }
 
@@ -129,7 +144,7 @@ static void awaited_add(struct collect_execs *execs, const struct process_identi
     void *grown = execs->awaited;
     struct awaited *awaited;
     if (execs->awaited_count >= AWAITED_MAX) { /* most of these never loaded it */
-        program_count(execs, execs->awaited[0].path, EXEC_REASON_NOT_LOADED);
+        program_count(execs, execs->awaited[0].path, EXEC_REASON_NOT_SEEN);
         memmove(execs->awaited, execs->awaited + 1, --execs->awaited_count * sizeof(*awaited));
     }
     if (array_grow(&grown, &execs->awaited_capacity, execs->awaited_count + 1, sizeof(*awaited))) {
@@ -144,8 +159,67 @@ static void awaited_add(struct collect_execs *execs, const struct process_identi
 void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path)
 {
     size_t length = strlen(path);
+    collector->execs->child.pid = process->pid;
     awaited_add(collector->execs, process,
                 length < SESSION_EXEC_PATH_BYTES ? path : path + length - SESSION_EXEC_PATH_BYTES + 1, 0);
+}
+
+static bool is_child(const struct collector *collector, const struct awaited *awaited)
+{
+    const struct process_identity *process = &awaited->process;
+    return process->pid == collector->execs->child.pid &&
+           (process->pid_namespace == collector->pid_namespace || process->pid_namespace == 0 ||
+            collector->pid_namespace == 0) &&
+           !(collector->execs->child.has_ended && (int32_t)(awaited->order - collector->execs->child.noted) > 0);
+}
+
+void collect_execs_ended(struct collector *collector, int32_t pid, int wait_status)
+{
+    struct collect_execs *execs = collector->execs;
+    if (pid == execs->child.pid && !execs->child.has_ended) {
+        execs->child.has_ended = true;
+        execs->child.wait_status = wait_status;
+        execs->child.noted = __atomic_load_n(&collector->directory.counts->execs_noted, __ATOMIC_ACQUIRE);
+    }
+}
+
+/* The loader maps what is preloaded before what a program needs: with a C library, and without the recorder, it will
+ * not load that any more. */
+static bool has_passed_recorder(int32_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t bytes = 0;
+    bool has_library = false, has_recorder = false;
+    while (file != NULL && !has_recorder && getline(&line, &bytes, file) > 0) {
+        has_library = has_library || strstr(line, "/libc.so") != NULL || strstr(line, "/libc-") != NULL;
+        has_recorder = strstr(line, "/libvarve_preload") != NULL;
+    }
+    free(line);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return has_library && !has_recorder;
+}
+
+/* Of one that is killed later nothing else can tell whether it had the time. */
+static void look_at_child(struct collector *collector)
+{
+    struct collect_execs *execs = collector->execs;
+    const uint64_t now_ns = collect_monotonic_ns();
+    if (execs->child.pid == 0 || execs->child.has_ended || execs->child.ran_without ||
+        now_ns < execs->child.next_look_ns) {
+        return;
+    }
+    for (size_t i = 0; i < execs->awaited_count; i++) {
+        if (is_child(collector, &execs->awaited[i])) {
+            execs->child.next_look_ns = now_ns + LOOK_EVERY_NS;
+            execs->child.ran_without = has_passed_recorder(execs->child.pid);
+            return;
+        }
+    }
 }
 
 static void take_failed(struct collect_execs *execs, const struct session_exec *note)
@@ -211,6 +285,7 @@ void collect_execs_take(struct collector *collector)
     struct collect_execs *execs = collector->execs;
     uint32_t written = __atomic_load_n(&counts->execs_written, __ATOMIC_ACQUIRE);
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
+    look_at_child(collector);
     bool is_late = collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
     if (written == execs->written_seen && !collector->is_draining) {
         return;
@@ -272,6 +347,27 @@ bool collect_execs_any(const struct collector *collector)
     return __atomic_load_n(&collector->directory.counts->execs_noted, __ATOMIC_RELAXED) > 1;
 }
 
+/* Why it never said that it had loaded the recorder. One that a signal ended before it was seen to do without has not
+ * come to its own code, as far as is known: it lost nothing. How others ended than the collector's own child nobody
+ * knows. */
+static enum exec_reason reason_of(const struct collector *collector, const struct awaited *awaited)
+{
+    const struct collect_execs *execs = collector->execs;
+    const bool knows_end = execs->child.has_ended && is_child(collector, awaited);
+    const int status = execs->child.wait_status;
+    if (collect_process_has_page(collector, &awaited->process)) {
+        return EXEC_REASON_NONE;
+    }
+    if (is_child(collector, awaited) && execs->child.ran_without) {
+        return EXEC_REASON_NOT_LOADED;
+    }
+    if (knows_end && WIFSIGNALED(status)) {
+        return EXEC_REASON_NONE;
+    }
+    return knows_end && WIFEXITED(status) && WEXITSTATUS(status) != LOADER_FAILED ? EXEC_REASON_NOT_LOADED
+                                                                                  : EXEC_REASON_NOT_SEEN;
+}
+
 /* Programs that may have noted in vain, or had no time to, are not called unrecorded. */
 static void count_awaited(struct collector *collector)
 {
@@ -280,7 +376,10 @@ static void count_awaited(struct collector *collector)
         return;
     }
     for (size_t i = 0; i < execs->awaited_count; i++) {
-        program_count(execs, execs->awaited[i].path, EXEC_REASON_NOT_LOADED);
+        enum exec_reason reason = reason_of(collector, &execs->awaited[i]);
+        if (reason != EXEC_REASON_NONE) {
+            program_count(execs, execs->awaited[i].path, reason);
+        }
     }
     execs->awaited_count = 0;
 }

@@ -4,14 +4,17 @@
 #define VARVE_TRACE_COLLECTOR_EXEC_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct collector;
 struct process_identity;
 
 int collect_execs_open(struct collector *collector);
 void collect_execs_close(struct collector *collector);
-/// A process is about to run a program that should load the recorder.
+/// The child of the collector is about to run a program that should load the recorder.
 void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path);
+/// A child of the collector ended: how is known of it alone.
+void collect_execs_ended(struct collector *collector, int32_t pid, int wait_status);
 /// Take the notes that programs have written, once per round.
 void collect_execs_take(struct collector *collector);
 /// Many notes wait for a commit.

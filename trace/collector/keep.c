@@ -124,6 +124,8 @@ static int count_forgotten(struct collector *collector)
     }
     error =
         store_stat(collector->store, "events_not_derived", -1, "data_loss", "recover", taken - (int64_t)collector->seq);
+    collector->has_forgotten = true;
+    derive_past_is_lost(collector->derive);
     collector->seq = (uint64_t)taken;
     store_continue_at(collector->store, collector->seq);
     return error;

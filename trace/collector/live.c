@@ -123,7 +123,6 @@ static int moment_begin(struct collector *collector, bool is_over)
     char command[4096] = "";
     const int64_t ts_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     struct live_moment moment = {.ts_ns = is_over && collector->program_end_ns >= 0 ? collector->program_end_ns : ts_ns,
-                                 .start_ns = collector->program_start_ns,
                                  .command = command,
                                  .pid = collector->directory.control->collector_pid,
                                  .is_over = is_over,

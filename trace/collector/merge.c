@@ -189,7 +189,8 @@ static int take_event(struct collector *collector, struct ring_reader *reader, c
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
     note_taken(reader, record);
-    reader->last_ns = event->ts_ns;
+    reader->last_ns =
+        event->ts_ns + (event->kind == VARVE_KIND_MAIN_END); /* what follows it is after main, also by time */
     if (collector->deferred != NULL) {
         release_deferred(collector, reader, event);
     }

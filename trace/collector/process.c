@@ -9,6 +9,7 @@
 #include "trace/collector/process.h"
 
 #include "trace/base/array.h"
+#include "trace/base/proc_file.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/exec.h"
@@ -32,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -68,9 +70,11 @@ static void mark_ended(struct collector *collector, struct traced_process *proce
     }
 }
 
+/* Numbers of unknown namespaces are one and the same only here. */
 static bool is_same_pid(const struct traced_process *a, const struct traced_process *b)
 {
-    return a->identity.pid == b->identity.pid && a->identity.pid_namespace == b->identity.pid_namespace;
+    return a->identity.pid == b->identity.pid && a->identity.pid_namespace == b->identity.pid_namespace &&
+           a->is_ours == b->is_ours && (a->is_ours || a->identity.pid_namespace != 0);
 }
 
 /* A new image under the same pid: exec has ended every thread of the old one, and how the pid ended later is
@@ -107,63 +111,35 @@ static void claim_status(struct collector *collector, struct traced_process *pro
     }
 }
 
-/* Field 22 of /proc/pid/stat, 0 if there is no such process. */
-static uint64_t start_ticks_of(int32_t pid, bool *is_zombie)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    char text[1024];
-    size_t length = 0;
-    if (file != NULL) {
-        length = fread(text, 1, sizeof(text) - 1, file);
-        fclose(file);
-    }
-    text[length] = '\0';
-    const char *at = strrchr(text, ')');
-    if (at == NULL || at[1] == '\0') {
-        return 0;
-    }
-    *is_zombie = at[2] == 'Z' || at[2] == 'X';
-    for (unsigned field = 2; at != NULL && field < 22; field++) {
-        at = strchr(at + 1, ' ');
-    }
-    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 /* 0 if it has ended, also if nobody has waited for it yet. */
 static uint64_t process_start_ticks(int32_t pid)
 {
-    bool is_zombie = false;
-    uint64_t started = start_ticks_of(pid, &is_zombie);
-    return is_zombie ? 0 : started;
+    return proc_file_thread(pid) != 0 ? proc_file_started(pid) : 0;
 }
 
-uint64_t collect_process_started(int32_t pid)
-{
-    bool is_zombie = false;
-    return start_ticks_of(pid, &is_zombie);
-}
-
-/* The pid has been given out anew. Without /proc a process does not know when it began. */
+/* The pid has been given out anew. Without /proc, or a descriptor, a process does not know when it began. */
 static bool is_another(const struct traced_process *process)
 {
-    uint64_t started = process->identity.pid_namespace != 0 ? process_start_ticks(process->pid) : 0;
-    return started != 0 && started != process->identity.start_ticks_proc;
+    const struct process_identity *known = &process->identity;
+    const bool is_known = known->pid_namespace != 0 && known->start_ticks_proc != 0;
+    const uint64_t started = is_known ? process_start_ticks(process->pid) : 0;
+    return started != 0 && started != known->start_ticks_proc;
 }
 
 /* A pid of another namespace says nothing here: all of /proc is searched for it, now and then. */
-static bool is_gone_elsewhere(struct traced_process *process)
+static bool is_gone_elsewhere(const struct collector *collector, struct traced_process *process)
 {
     uint64_t now_ns = collect_monotonic_ns();
-    if (process->identity.pid_namespace == 0 || now_ns < process->next_search_ns) {
+    if (now_ns < process->next_search_ns) {
         return false;
     }
     process->next_search_ns = now_ns + SEARCH_EVERY_NS;
-    return liveness_find(&process->identity) == 0;
+    return (process->identity.pid_namespace != 0
+                ? liveness_find(&process->identity)
+                : liveness_find_unplaced(process->identity.pid, collector->directory.trace_id)) == 0;
 }
 
-static bool is_gone(struct traced_process *process)
+static bool is_gone(const struct collector *collector, struct traced_process *process)
 {
     struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
     if (process->lock_fd >= 0) {
@@ -173,7 +149,7 @@ static bool is_gone(struct traced_process *process)
         return poll(&wait, 1, 0) > 0;
     }
     if (!process->is_ours) {
-        return is_gone_elsewhere(process);
+        return is_gone_elsewhere(collector, process);
     }
     if (kill(process->pid, 0) != 0 && errno == ESRCH) {
         return true;
@@ -190,6 +166,16 @@ static void watch_pid(struct traced_process *process)
     }
 }
 
+/* Who does not know its namespace is here if it is our child, or if its number here is a process of this session. */
+static bool is_ours(const struct collector *collector, const struct process_control *control)
+{
+    if (control->pid_namespace != 0) {
+        return control->pid_namespace == collector->pid_namespace;
+    }
+    return collector->is_recovering || control->parent_pid == (int32_t)getpid() ||
+           liveness_find_unplaced(control->pid, collector->directory.trace_id) == control->pid;
+}
+
 /* `fd` of the control page becomes the process', or is closed. */
 static void watch_process(struct collector *collector, struct traced_process *process, int fd)
 {
@@ -197,7 +183,7 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->identity = (struct process_identity){
         .pid_namespace = control->pid_namespace, .start_ticks_proc = control->start_ticks_proc, .pid = control->pid};
     process->pid = control->pid;
-    process->is_ours = control->pid_namespace == 0 || control->pid_namespace == collector->pid_namespace;
+    process->is_ours = is_ours(collector, control);
     process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
     process->pidfd = -1;
     process->lock_fd = -1;
@@ -209,6 +195,49 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     if (!collector->is_recovering) {
         watch_pid(process);
     }
+}
+
+static void name_callsites(const struct collector *collector, uint32_t id, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/p%u.sites", collector->directory.path, id);
+}
+
+int collect_process_callsites(struct collector *collector, uint32_t id)
+{
+    const struct session_directory *directory = &collector->directory;
+    char path[DIRECTORY_PATH_BYTES + 32];
+    name_callsites(collector, id, path, sizeof(path));
+    int error = callsites_process(collector->callsites, id, path);
+    uint64_t offset;
+    if (error == VARVE_OK && session_reserve_find(&directory->reserve, RESERVE_STATE_PROCESS, id, 0, &offset)) {
+        snprintf(path, sizeof(path), "%s/counts", directory->rings);
+        error = callsites_moved(collector->callsites, id, path, offset + RESERVE_SITES_OFFSET,
+                                RESERVE_SLOT_BYTES - RESERVE_SITES_OFFSET);
+    }
+    return error;
+}
+
+/* What was read of them is read again at the end, when the slot serves another process. */
+int collect_process_callsites_keep(struct collector *collector, const struct traced_process *process)
+{
+    const struct session_directory *directory = &collector->directory;
+    uint64_t offset;
+    if (!session_reserve_find(&directory->reserve, RESERVE_STATE_PROCESS, process->id, 0, &offset)) {
+        return VARVE_OK;
+    }
+    char path[DIRECTORY_PATH_BYTES + 32];
+    name_callsites(collector, process->id, path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const uint64_t granted = __atomic_load_n(&process->control->sites.granted, __ATOMIC_ACQUIRE);
+    off_t from = (off_t)(offset + RESERVE_SITES_OFFSET);
+    const off_t end = granted < RESERVE_SLOT_BYTES - RESERVE_SITES_OFFSET ? from + (off_t)granted
+                                                                          : (off_t)(offset + RESERVE_SLOT_BYTES);
+    ssize_t copied = fd >= 0 ? 1 : -1;
+    while (copied > 0 && from < end) {
+        copied = sendfile(fd, directory->reserve.fd, &from, (size_t)(end - from));
+    }
+    session_descriptor_close(&fd);
+    return copied < 0 ? VARVE_ERROR_IO : callsites_moved(collector->callsites, process->id, path, 0, 0);
 }
 
 static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
@@ -234,18 +263,23 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     process->start_ns = collect_clock_ns(&collector->clock, control->start_ticks);
     collector->processes[id - 1] = process;
     collector->processes_alive++;
-    if (collector->is_recovering || is_gone(process)) {
+    if (collector->is_recovering || is_gone(collector, process)) {
         mark_ended(collector, process);
     } else {
         collect_rss_begin(collector, process);
+        if (process->is_ours) {
+            collect_bounds_process(collector, process->pid);
+        }
     }
     claim_status(collector, process);
     replace_older(collector, process);
     derive_process_start(collector->derive, id, control->parent_id);
     collect_sink_process(collector, process);
-    char callsites[DIRECTORY_PATH_BYTES + 32];
-    snprintf(callsites, sizeof(callsites), "%s/p%u.sites", collector->directory.path, id);
-    return callsites_process(collector->callsites, id, callsites);
+    int error = collect_process_callsites(collector, id);
+    if (error == VARVE_OK && !process->has_ended && process->is_ours) {
+        callsites_process_lives(collector->callsites, id, process->pid);
+    }
+    return error;
 }
 
 /* The page of a number that was given up, if it is complete now. Images that came after it under its pid know
@@ -473,6 +507,10 @@ uint32_t collect_processes_unattached(const struct collector *collector)
     if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
         return 0; /* a rebuild: numbers are those in the trace */
     }
+    /* one that can't make a page counts its events there; what was killed in its first event has lost nothing */
+    if (__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_ACQUIRE) == 0) {
+        return 0;
+    }
     uint32_t taken = collect_processes_announced(collector);
     return taken > made ? taken - made : 0;
 }
@@ -498,7 +536,7 @@ void collect_processes_check(struct collector *collector)
 {
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->has_ended && is_gone(process)) {
+        if (process != NULL && !process->has_ended && is_gone(collector, process)) {
             mark_ended(collector, process);
         }
     }
@@ -506,6 +544,7 @@ void collect_processes_check(struct collector *collector)
 
 void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
+    collect_execs_ended(collector, pid, wait_status);
     for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->is_ours && process->pid == pid &&
@@ -570,6 +609,22 @@ bool collect_session_lives(struct collector *collector)
     }
     collector->next_followers_ns = now_ns + FOLLOWERS_EVERY_NS;
     return true;
+}
+
+bool collect_process_has_page(const struct collector *collector, const struct process_identity *identity)
+{
+    for (uint32_t i = 0; i < collector->process_count; i++) {
+        const struct traced_process *process = collector->processes[i];
+        if (process == NULL || process->is_replaced || !process_identity_agrees(&process->identity, identity)) {
+            continue;
+        }
+        if (process->control == NULL
+                ? !process->was_executing
+                : __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE) != PROCESS_STATE_EXECUTING) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int32_t collect_process_alive(const struct session_directory *directory, uint32_t id)

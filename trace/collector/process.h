@@ -22,6 +22,7 @@ struct traced_process {
     bool late_opened;
     bool has_ended;       /* no thread of it can emit any more */
     bool is_replaced;     /* by exec: another image runs under its pid */
+    bool was_executing;   /* is_closed: the last that it did was to exec */
     bool saw_end;         /* its rings were counted after it had ended */
     bool is_child;        /* of the collector: waitpid will report how it ended */
     bool is_closed;       /* all its rings are retired, its row is final */
@@ -60,13 +61,17 @@ struct reaped {
 int collect_processes_discover(struct collector *collector, uint64_t *bound);
 void collect_processes_check(struct collector *collector);
 void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status, uint64_t peak_rss_bytes);
-/// Field 22 of /proc/pid/stat, also of a process that nobody has waited for; 0: there is none.
-uint64_t collect_process_started(int32_t pid);
+/// An image that `identity` names has recorded something, and has not executed another program since.
+bool collect_process_has_page(const struct collector *collector, const struct process_identity *identity);
 /// The pid of the process image with this number if it still runs, else 0.
 int32_t collect_process_alive(const struct session_directory *directory, uint32_t id);
 /// A process of the session may still record something, whether it has a page yet or not: it found the
 /// session, or was forked from one that did, or has just been started with the session in its environment.
 bool collect_session_lives(struct collector *collector);
+/// Announce the call sites of a process, which are in a file of their own or in the reserve.
+int collect_process_callsites(struct collector *collector, uint32_t id);
+/// Those that are in the reserve get a file, before their slot is released.
+int collect_process_callsites_keep(struct collector *collector, const struct traced_process *process);
 /// Its control page, and what says that it lives.
 void collect_process_release(struct traced_process *process);
 void collect_processes_close(struct collector *collector);
@@ -74,7 +79,7 @@ void collect_processes_close(struct collector *collector);
 bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended);
 /// How many numbers processes have taken, as far as these are followed.
 uint32_t collect_processes_announced(const struct collector *collector);
-/// Numbers that processes took without ever making a page for them: what they did is not recorded.
+/// Numbers of processes that could not make a page: what they did is not recorded.
 uint32_t collect_processes_unattached(const struct collector *collector);
 /// Control pages that were made, and that nobody has seen.
 uint32_t collect_processes_missing(const struct collector *collector);

@@ -79,14 +79,12 @@ static int take_ended(void *context, uint32_t process_id, uint32_t parent_id)
 /* Processes that were over before their collector died: their events and call sites are read once more. */
 static int begin_ended(struct collector *collector)
 {
-    char callsites[DIRECTORY_PATH_BYTES + 32];
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < collector->ended_count; i++) {
         const struct ended_process *ended = &collector->ended[i];
         if (collect_process_is_over(collector, ended)) {
             derive_process_start(collector->derive, ended->id, ended->parent_id);
-            snprintf(callsites, sizeof(callsites), "%s/p%u.sites", collector->directory.path, ended->id);
-            error = callsites_process(collector->callsites, ended->id, callsites);
+            error = collect_process_callsites(collector, ended->id);
         }
     }
     return error;
@@ -110,6 +108,16 @@ static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t r
     int error = collect_clock_add(&collector->clock, &anchor);
     collector->clock.stored = collector->clock.count;
     return error;
+}
+
+static int begin_clock(struct collector *collector)
+{
+    int64_t start_ns;
+    int error = store_meta_get_integer(collector->store, COLLECT_META_START, &start_ns);
+    if (error == VARVE_OK) {
+        collect_clock_begin(&collector->clock, start_ns);
+    }
+    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
 }
 
 static int take_event(void *context, struct event *event)
@@ -168,6 +176,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     int error = check_same_trace(collector, message);
     VARVE_THEN(error, emit_lost_commits(collector));
     VARVE_THEN(error, store_each_clock_anchor(collector->store, take_anchor, collector, message));
+    VARVE_THEN(error, begin_clock(collector));
     VARVE_THEN(error, store_each_ring_position(collector->store, take_position, collector, message));
     VARVE_THEN(error, store_each_ended_process(collector->store, take_ended, collector, message));
     if (error == VARVE_OK && collector->known_count > 1) {

@@ -196,7 +196,8 @@ static void unlink_ring_files_later(struct collector *collector, const struct ri
     char name[64];
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     unlink_later(collector, name);
-    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes, __ATOMIC_ACQ_REL);
+    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes + reader->granted_bytes,
+                       __ATOMIC_ACQ_REL);
     if (reader->ring->spill_head > 0) {
         snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
         unlink_later(collector, name);
@@ -280,9 +281,14 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);
+    error = collect_process_callsites_keep(collector, process);
+    if (error != VARVE_OK) {
+        return error;
+    }
     char name[32];
     snprintf(name, sizeof(name), "p%u", process->id);
     unlink_later(collector, name);
+    process->was_executing = __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE) == PROCESS_STATE_EXECUTING;
     collect_process_release(process);
     process->is_closed = true;
     return VARVE_OK;

@@ -122,6 +122,16 @@ void ring_reader_skip_overwritten(struct ring_reader *reader)
     }
 }
 
+/* The producer makes do with fewer slots (format/ring.h), which it says before it uses one for the second time. */
+static void take_capacity(struct ring_reader *reader)
+{
+    const uint32_t capacity = __atomic_load_n(&reader->ring->capacity, __ATOMIC_ACQUIRE);
+    if (capacity < reader->capacity && capacity >= RING_CAPACITY_MIN && (capacity & (capacity - 1)) == 0 &&
+        reader->head_seen <= capacity) {
+        reader->capacity = capacity;
+    }
+}
+
 void ring_reader_refresh(struct ring_reader *reader)
 {
     struct ring_header *ring = reader->ring;
@@ -130,6 +140,7 @@ void ring_reader_refresh(struct ring_reader *reader)
     uint64_t emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE);
     uint64_t spill = __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE);
     uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+    take_capacity(reader);
     uint64_t resume = __atomic_load_n(&ring->spill_resume, __ATOMIC_ACQUIRE);
     uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
     if (spill < resume && resume <= __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE)) {

@@ -20,7 +20,7 @@ struct ring_reader {
     struct traced_process *process;
     struct ring_header *ring;
     uint64_t ring_bytes; /* of the file: slots beyond it are gone */
-    uint32_t capacity;   /* as checked when it was opened: the header may be overwritten later */
+    uint32_t capacity;   /* as checked: the header may be overwritten later */
     uint32_t index;
     uint32_t thread_id;
     int32_t tid;
@@ -47,6 +47,7 @@ struct ring_reader {
     const char *damage; /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
     const struct session_directory *directory;
     int piece_fd;                       /* -1: not open */
+    uint64_t granted_bytes;             /* of memory that the collector has given to its file */
     uint64_t unreadable;                /* published records that stood in what is gone of the files */
     uint64_t unfolded;                  /* events taken, beyond one for each record taken (trace/record_fold.h) */
     uint32_t parts;                     /* merge.c: of these, of the record that comes next, which is not taken yet */

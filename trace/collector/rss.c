@@ -16,6 +16,7 @@
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/base/downsample.h"
+#include "trace/base/proc_file.h"
 #include "trace/store/rows.h"
 
 #include <fcntl.h>
@@ -39,7 +40,7 @@ static int open_folder(const struct traced_process *process, int32_t pid)
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d", pid);
     int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0 && started != 0 && collect_process_started(pid) != started) {
+    if (fd >= 0 && started != 0 && proc_file_started(pid) != started) {
         session_descriptor_close(&fd);
     }
     return fd;

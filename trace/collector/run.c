@@ -5,7 +5,9 @@
  * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
  */
 #include "trace/collector/allocator.h"
+#include "trace/base/proc_file.h"
 #include "trace/collector/attach/attach.h"
+#include "trace/collector/attach/hooked.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/exec.h"
@@ -22,8 +24,10 @@
 #include "trace/record.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +47,9 @@
 #define ROUND_SMALL 2048U /* events of a round that leaves time for other work */
 #define PROGRESS_EVERY_NS UINT64_C(250000000)
 #define STACK_DEPTH_DEFAULT 256U
-#define DETACHED_MAX 1024U /* processes that had inherited the hooks of an attached one */
+#define DETACH_ROUNDS 8U   /* for what is forked meanwhile: children of a process that was let go of need it no more */
+#define OOM_SCORE_MORE 500 /* of the kernel's 1000, which is all memory */
+#define OOM_SCORE_MOST 1000
 #define BLOCK_TIMEOUT_NS UINT64_C(10000000000)
 
 struct recording {
@@ -51,8 +57,11 @@ struct recording {
     struct collector collector;
     struct launch launch;
     struct attach *attach; /* NULL: the program was started */
-    int32_t detached[DETACHED_MAX];
-    unsigned detached_count;
+    int32_t *detached;     /* that process, and those that had inherited its hooks */
+    unsigned detached_count, detached_room;
+    unsigned hooked_count; /* of them could not be let go of: */
+    int32_t hooked_pid;    /* the first, */
+    struct varve_message hooked_why;
     uint64_t began_ns; /* when the process that ran already was attached to */
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
@@ -86,9 +95,9 @@ static int check_options(const struct varve_collect_options *options, struct var
                                  "a ring holds a power of two of records from %u to %u (64 bytes each), not %u",
                                  RING_CAPACITY_MIN, RING_CAPACITY_MAX, options->ring_records);
     }
-    if (options->stack_depth == 0 || options->stack_depth > 256) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to 256, not %u",
-                                 options->stack_depth);
+    if (options->stack_depth == 0 || options->stack_depth > SESSION_STACK_DEPTH_MAX) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to %u, not %u",
+                                 SESSION_STACK_DEPTH_MAX, options->stack_depth);
     }
     if (options->stacks_max == 0 || options->stacks_max > VARVE_STACKS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "from 1 to %u stacks are kept, not %u", VARVE_STACKS_MAX,
@@ -198,9 +207,6 @@ static int emit_beginning(struct recording *recording)
     emit_integer(recording, &error, "stacks_max", options->stacks_max);
     emit_integer(recording, &error, "ring_records", options->ring_records);
     emit_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
-    emit_integer(recording, &error, "program_start_ns", collector->program_start_ns);
-    emit_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
-    emit_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
     struct utsname host;
     if (uname(&host) == 0) {
         emit_text(recording, &error, "host", host.nodename);
@@ -218,6 +224,24 @@ static void give_up(struct recording *recording)
     session_directory_remove(&recording->collector.directory);
 }
 
+/* 0 is when the program is started. That comes right after: what takes long, the first commit, is over before. */
+static int begin_time(struct recording *recording, struct varve_message *message)
+{
+    struct collector *collector = &recording->collector;
+    struct collect_clock *clock = &collector->clock;
+    int error = collect_clock_anchor(clock);
+    VARVE_THEN(error, collector_commit(collector, message));
+    usleep(2000); /* a first stretch to take the clock's rate from */
+    VARVE_THEN(error, collect_clock_anchor(clock));
+    if (error == VARVE_OK) {
+        const struct clock_anchor *start = &clock->anchors[clock->count - 1];
+        collect_clock_begin(clock, start->mono_ns);
+        emit_integer(recording, &error, "start_real_ns", start->real_ns);
+        emit_integer(recording, &error, COLLECT_META_START, start->mono_ns);
+    }
+    return error;
+}
+
 static int prepare(struct recording *recording, struct varve_message *message)
 {
     struct session_control settings;
@@ -227,13 +251,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
-    collector->directory.control->spill_bytes_max = recording->options->spill_bytes_max != 0
-                                                        ? recording->options->spill_bytes_max
-                                                        : half_of_free(collector->directory.path);
-    collector->directory.control->memory_bytes_max = half_of_free(collector->directory.rings);
-    collector->spill_bytes_asked = recording->options->spill_bytes_max;
-    collector->spill_bytes_disk = collector->directory.control->spill_bytes_max;
-    collect_growth_bound(collector);
+    collect_bounds_begin(collector, recording->options->spill_bytes_max, half_of_free(collector->directory.path),
+                         half_of_free(collector->directory.rings));
     collector->is_unstored = recording->options->no_sqlite;
     collector->keep = recording->options->keep;
     collector->bytes_max = recording->options->bytes_max;
@@ -244,14 +263,9 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error == VARVE_OK && recording->options->lttng) {
         error = collect_lttng_start(collector, recording->options, message);
     }
-    if (error == VARVE_OK) {
-        collect_clock_anchor(&collector->clock);
-        usleep(2000); /* a first stretch to take the clock's rate from */
-        collect_clock_anchor(&collector->clock);
-        collector->program_start_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-        error = emit_beginning(recording);
-    }
+    VARVE_THEN(error, emit_beginning(recording));
     VARVE_THEN(error, collect_keep_begin(collector));
+    VARVE_THEN(error, begin_time(recording, message));
     VARVE_THEN(error, collector_commit(collector, message));
     if (error != VARVE_OK) {
         give_up(recording);
@@ -290,57 +304,71 @@ static void drain_a_little(void *collector)
     (void)collector_round(collector, false, &moved, &ignored);
 }
 
-static bool is_detached(const struct recording *recording, int32_t pid)
+/* False: it is there already, or there is no memory for it. */
+static bool list_detached(struct recording *recording, int32_t pid)
 {
-    unsigned i = 0;
-    while (i < recording->detached_count && recording->detached[i] != pid) {
-        i++;
-    }
-    return i < recording->detached_count;
-}
-
-/* Those that live and are not in the list yet; what was forked just now is found by the round. */
-static void list_children(struct recording *recording)
-{
-    const struct collector *collector = &recording->collector;
-    drain_a_little(&recording->collector);
-    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
-        const struct traced_process *process = collector->processes[i];
-        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
-            !is_detached(recording, process->pid) && recording->detached_count < DETACHED_MAX) {
-            recording->detached[recording->detached_count++] = process->pid;
+    for (unsigned i = 0; i < recording->detached_count; i++) {
+        if (recording->detached[i] == pid) {
+            return false;
         }
     }
+    if (recording->detached_count == recording->detached_room) {
+        const unsigned room = recording->detached_room * 2 + 64;
+        int32_t *grown = realloc(recording->detached, room * sizeof(*grown));
+        if (grown == NULL) {
+            return false;
+        }
+        recording->detached = grown;
+        recording->detached_room = room;
+    }
+    recording->detached[recording->detached_count++] = pid;
+    return true;
 }
 
-/* The process that ran already goes on unrecorded, and with it its children, which have inherited its hooks; it may
- * have forked some while the others were let go. */
+static void note_hooked(struct recording *recording, int32_t pid, int error, const struct varve_message *why)
+{
+    if (error != VARVE_OK && error != VARVE_ERROR_NOT_FOUND && recording->hooked_count++ == 0) {
+        recording->hooked_pid = pid;
+        recording->hooked_why = *why;
+    }
+}
+
+static void let_go(void *context, int32_t pid)
+{
+    struct recording *recording = context;
+    struct varve_message why = {""};
+    if (list_detached(recording, pid)) {
+        note_hooked(recording, pid, attach_stop(recording->attach, pid, drain_a_little, &recording->collector, &why),
+                    &why);
+    }
+}
+
+/* The process that ran already goes on unrecorded, and with it those that have inherited its hooks, which may have
+ * forked some more while others were let go. Only what was started after this one can have. */
 static void detach(struct recording *recording)
 {
-    struct varve_message reason = {""};
+    const uint64_t trace_id = recording->collector.directory.control->trace_id, since = proc_file_started(getpid());
     if (!recording->launch.is_gone) {
-        recording->detached[recording->detached_count++] = recording->launch.pid;
+        let_go(recording, recording->launch.pid);
     }
-    list_children(recording);
-    for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, &recording->collector, &reason) !=
-                VARVE_OK &&
-            !recording->options->quiet) {
-            fprintf(stderr, "varve: %s\n", reason.text);
-        }
-        if (i + 1 == recording->detached_count) {
-            list_children(recording);
-        }
+    unsigned known = UINT_MAX;
+    for (unsigned i = 0; i < DETACH_ROUNDS && known != recording->detached_count; i++) {
+        known = recording->detached_count;
+        hooked_each(trace_id, since, let_go, recording);
     }
     recording->collector.is_cut_short = true;
 }
 
-/* Once nothing is read any more of what it has mapped. One that has ended meanwhile has nothing to give back. */
-static void release(const struct recording *recording)
+/* Once nothing is read any more of what it has mapped. */
+static void release(struct recording *recording)
 {
-    struct varve_message ignored;
+    struct varve_message why = {""};
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        (void)attach_release(recording->attach, recording->detached[i], &ignored);
+        const int32_t pid = recording->detached[i];
+        const int error = attach_release(recording->attach, pid, &why);
+        if (recording->hooked_count == 0) {
+            note_hooked(recording, pid, error, &why);
+        }
     }
 }
 
@@ -478,11 +506,9 @@ static void warn_of_allocator(const struct recording *recording)
 static void await_program(struct recording *recording, const struct launch_check *check)
 {
     struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
-                                        .start_ticks_proc = collect_process_started(recording->launch.pid),
+                                        .start_ticks_proc = proc_file_started(recording->launch.pid),
                                         .pid = recording->launch.pid};
-    if (identity.start_ticks_proc != 0) {
-        collect_execs_await(&recording->collector, &identity, check->path);
-    }
+    collect_execs_await(&recording->collector, &identity, check->path);
 }
 
 static int start(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
@@ -509,6 +535,7 @@ static int start(struct recording *recording, struct varve_collect_result *resul
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
     struct rusage usage;
     recording->collector.rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    callsites_program(recording->collector.callsites, recording->program);
     error = launch_start(&recording->launch, recording->options->argv, preload, recording->collector.directory.path,
                          variables.items, message);
     record_variables_free(&variables);
@@ -518,6 +545,21 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         await_program(recording, &check);
     }
     return error;
+}
+
+/* Where memory is short the kernel ends this process, whose recording can be recovered, before a program of about its
+ * size. After the program was started, which would inherit it. */
+static void yield_to_program(void)
+{
+    int present = 0;
+    FILE *file = fopen("/proc/self/oom_score_adj", "r+e");
+    if (file != NULL && fscanf(file, "%d", &present) == 1) {
+        rewind(file);
+        fprintf(file, "%d", present < OOM_SCORE_MOST - OOM_SCORE_MORE ? present + OOM_SCORE_MORE : OOM_SCORE_MOST);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
 }
 
 /* What is left when a recording could not be finished, and what to do about it. */
@@ -583,17 +625,21 @@ static int await_end(struct recording *recording, int error)
 static int run(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
+    yield_to_program();
     int error = collect(recording, message);
     result->started = true;
     error = error == VARVE_OK ? finish(recording, result, message) : await_end(recording, error);
     result->wait_status = recording->launch.wait_status;
-    result->was_detached = recording->attach != NULL && !recording->launch.is_gone;
     result->attach_stopped_ns = recording->attach != NULL ? recording->attach->stopped_ns : 0;
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
     VARVE_THEN(error, collect_lttng_publish(&recording->collector, options->database_path, result, message));
     VARVE_THEN(error, collector_publish(&recording->collector, options->database_path, message));
     release(recording);
+    result->was_detached = recording->attach != NULL && !recording->launch.is_gone;
+    result->hooked_count = recording->hooked_count;
+    result->hooked_pid = recording->hooked_pid;
+    result->hooked_why = recording->hooked_why;
     launch_finished();
     if (error == VARVE_OK) {
         session_directory_remove(&recording->collector.directory);
@@ -619,6 +665,14 @@ static struct recording *recording_make(const struct varve_collect_options *opti
     return recording;
 }
 
+static void recording_free(struct recording *recording)
+{
+    if (recording != NULL) {
+        free(recording->detached);
+        free(recording);
+    }
+}
+
 int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message)
 {
@@ -627,7 +681,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     if (recording != NULL) {
         error = start(recording, result, message);
         error = error == VARVE_OK ? run(recording, result, message) : error;
-        free(recording);
+        recording_free(recording);
     }
     return error;
 }
@@ -644,6 +698,6 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
         error = error == VARVE_OK ? run(recording, result, message) : error;
     }
     free(attach);
-    free(recording);
+    recording_free(recording);
     return error;
 }

@@ -8,6 +8,7 @@
 #ifndef VARVE_TRACE_FORMAT_CALLSITE_FILE_H
 #define VARVE_TRACE_FORMAT_CALLSITE_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -32,11 +33,18 @@
  * A native pc is a return address: look up pc - 1.
  */
 
-#define CALLSITE_FILE_DEPTH_MAX 257U /* frames of one kind in one stack: 256, and the mark of a cut */
+#define CALLSITE_FILE_DEPTH_MAX 320U /* frames of one kind in one stack, and the mark of a cut among them */
 /* In callsite_file_python.line: the frame that entered the interpreter loop. */
 #define CALLSITE_FILE_PYTHON_ENTRY 0x80000000U
-/* Frames that are not kept, between the innermost and the outermost ones: as a native pc, and as the line of code 0. */
+/* Frames that are not kept, between the innermost and the outermost ones: this and how many they are, 0 if that is not
+ * said, as a native pc, and as the line of code 0. */
 #define CALLSITE_FILE_CUT 1U
+#define CALLSITE_FILE_CUT_FRAMES_MAX 4094U /* no code is there */
+
+static inline bool callsite_file_is_cut(uint64_t position)
+{
+    return position - CALLSITE_FILE_CUT <= CALLSITE_FILE_CUT_FRAMES_MAX;
+}
 
 enum callsite_file_tag {
     CALLSITE_FILE_TAG_MODULE = 1,

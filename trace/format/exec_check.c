@@ -5,12 +5,16 @@
  * real and effective ids differ. What can't be read or decided passes: exec has the last word. Called before
  * the exec, by the process that will do it, since ids, mounts and roots are its own.
  *
+ * musl and older versions of glibc end a program whose LD_PRELOAD names a library of a newer glibc, the loader of
+ * another machine says something, and the address sanitizer ends a program in which it is not the first library.
+ *
  * Source: cap_bprm_creds_from_file in security/commoncap.c of Linux (version 6.12).
  */
 #include "trace/format/exec_check.h"
 #include "trace/base/syscall.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -23,6 +27,16 @@
 #else
 #define EXEC_MACHINE EM_X86_64
 #endif
+
+/* Of the newest function that the recorder calls; what the loader defines of it, so does the C library. */
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
+#define LOADER_VERSION "GLIBC_2.35"
+#elif defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+#define LOADER_VERSION "GLIBC_2.34"
+#else
+#define LOADER_VERSION "GLIBC_PRIVATE" /* any glibc */
+#endif
+#define LOADER_VERSIONS_MAX 256U
 
 #define MOUNT_FLAG_NOSUID 2 /* ST_NOSUID: statfs(2) has the numbers of statvfs(3) */
 
@@ -110,69 +124,244 @@ static int secure_check(int fd)
     return id_of(SYS_geteuid) != user || id_of(SYS_getegid) != group ? EXEC_REASON_OTHER_USER : EXEC_REASON_NONE;
 }
 
-/* 1 if there is a loader, whose path is copied; 0 if there is none; negative if the headers are cut off. */
-static int elf_loader(int fd, const Elf64_Ehdr *header, char *loader, size_t loader_bytes)
+/* ---- what is in an ELF file ---- */
+
+/* Its bytes through a small window, since headers are read one after the other. */
+struct elf_reader {
+    int fd;
+    uint64_t at;
+    size_t length;
+    unsigned char window[256];
+};
+
+static bool file_read(struct elf_reader *file, void *out, size_t bytes, uint64_t offset)
 {
-    loader[0] = '\0';
+    if (offset < file->at || offset - file->at > file->length || file->length - (offset - file->at) < bytes) {
+        long got = read_at(file->fd, file->window, sizeof(file->window), offset);
+        file->at = offset;
+        file->length = got > 0 ? (size_t)got : 0;
+    }
+    if (file->length - (offset - file->at) < bytes) {
+        return false;
+    }
+    memcpy(out, file->window + (offset - file->at), bytes);
+    return true;
+}
+
+/* The first segment of a type, or with PT_LOAD the one that holds `address`. 1, 0 if there is none, or negative if the
+ * headers are cut off. */
+static int segment_find(struct elf_reader *file, const Elf64_Ehdr *header, uint32_t type, uint64_t address,
+                        Elf64_Phdr *segment)
+{
     for (unsigned i = 0; i < header->e_phnum; i++) {
-        Elf64_Phdr segment;
-        uint64_t offset = header->e_phoff + (uint64_t)i * sizeof(segment);
-        if (read_at(fd, &segment, sizeof(segment), offset) != (long)sizeof(segment)) {
+        if (!file_read(file, segment, sizeof(*segment), header->e_phoff + (uint64_t)i * sizeof(*segment))) {
             return -1;
         }
-        if (segment.p_type == PT_INTERP) {
-            size_t bytes = segment.p_filesz < loader_bytes ? segment.p_filesz : loader_bytes;
-            long got = read_at(fd, loader, bytes, segment.p_offset);
-            if (got <= 0 || (size_t)got != bytes) {
-                return -1;
-            }
-            loader[bytes - 1] = '\0';
+        if (segment->p_type == type && (type != PT_LOAD || address - segment->p_vaddr < segment->p_filesz)) {
             return 1;
         }
     }
     return 0;
 }
 
-static bool name_begins(const char *path, const char *word)
+/* Where in the file lies what will be at an address; 0: nowhere. */
+static uint64_t offset_of(struct elf_reader *file, const Elf64_Ehdr *header, uint64_t address)
 {
-    const char *slash = strrchr(path, '/');
-    return strncmp(slash != NULL ? slash + 1 : path, word, strlen(word)) == 0;
+    Elf64_Phdr segment;
+    return segment_find(file, header, PT_LOAD, address, &segment) == 1 ? segment.p_offset + (address - segment.p_vaddr)
+                                                                       : 0;
 }
 
-static int loader_check(int fd, const Elf64_Ehdr *header, const char *path)
+/* Entry `*index` of the dynamic section or a later one, the first with that tag, which `*index` is then behind. */
+static bool dynamic_next(struct elf_reader *file, const Elf64_Phdr *dynamic, int64_t tag, uint64_t *index,
+                         uint64_t *value)
 {
-    char loader[128];
-    int has_loader = elf_loader(fd, header, loader, sizeof(loader));
+    Elf64_Dyn entry;
+    while (*index < dynamic->p_filesz / sizeof(entry) &&
+           file_read(file, &entry, sizeof(entry), dynamic->p_offset + *index * sizeof(entry)) &&
+           entry.d_tag != DT_NULL) {
+        ++*index;
+        if (entry.d_tag == tag) {
+            *value = entry.d_un.d_val;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where in the file lies what the dynamic section has the address of; 0: nowhere. */
+static uint64_t dynamic_offset(struct elf_reader *file, const Elf64_Ehdr *header, const Elf64_Phdr *dynamic,
+                               int64_t tag)
+{
+    uint64_t index = 0;
+    uint64_t address;
+    return dynamic_next(file, dynamic, tag, &index, &address) ? offset_of(file, header, address) : 0;
+}
+
+/* An ELF file of this machine; 0, or what exec_check_elf answers. */
+static int elf_open(struct elf_reader *file, int fd, Elf64_Ehdr *header)
+{
+    unsigned char data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+    file->fd = fd;
+    file->at = 0;
+    file->length = 0;
+    if (!file_read(file, header, sizeof(*header), 0)) {
+        return EXEC_CHECK_DAMAGED;
+    }
+    if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != data ||
+        header->e_machine != EXEC_MACHINE) {
+        return EXEC_REASON_MACHINE;
+    }
+    if ((header->e_type != ET_EXEC && header->e_type != ET_DYN) || header->e_phentsize != sizeof(Elf64_Phdr)) {
+        return EXEC_CHECK_NO_PROGRAM;
+    }
+    return EXEC_REASON_NONE;
+}
+
+/* ---- its loader ---- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static bool name_begins(const char *path, const char *word)
+{
+    return strncmp(base_name(path), word, strlen(word)) == 0;
+}
+
+static bool is_loader(const char *path)
+{
+    return name_begins(path, "ld-linux") || name_begins(path, "ld-musl");
+}
+
+/* As the hash tables of symbol versions have it. */
+static uint32_t elf_hash(const char *name)
+{
+    uint32_t hash = 0;
+    for (; *name != '\0'; name++) {
+        hash = (hash << 4) + (unsigned char)*name;
+        hash = (hash ^ ((hash & 0xf0000000U) >> 24)) & 0x0fffffffU;
+    }
+    return hash;
+}
+
+/* Does a library define symbols of that version? */
+static bool defines_version(int fd, const char *version)
+{
+    struct elf_reader file;
+    Elf64_Ehdr header;
+    Elf64_Phdr dynamic;
+    if (elf_open(&file, fd, &header) != EXEC_REASON_NONE ||
+        segment_find(&file, &header, PT_DYNAMIC, 0, &dynamic) != 1) {
+        return false;
+    }
+    uint64_t offset = dynamic_offset(&file, &header, &dynamic, DT_VERDEF);
+    uint32_t hash = elf_hash(version);
+    Elf64_Verdef definition = {.vd_next = 0};
+    for (unsigned i = 0; offset != 0 && i < LOADER_VERSIONS_MAX; i++) {
+        if (!file_read(&file, &definition, sizeof(definition), offset)) {
+            return false;
+        }
+        if (definition.vd_hash == hash) {
+            return true;
+        }
+        offset = definition.vd_next != 0 ? offset + definition.vd_next : 0;
+    }
+    return false;
+}
+
+/* A loader of a C library that has all functions that the recorder calls. One that can't be read passes. */
+static bool loads_recorder(const char *loader)
+{
+#ifdef __GLIBC__
+    int fd = (int)recorder_syscall_raw(SYS_openat, AT_FDCWD, (long)loader, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0, 0, 0);
+    bool may = fd < 0 ? !name_begins(loader, "ld-musl") : defines_version(fd, LOADER_VERSION);
+    if (fd >= 0) {
+        recorder_syscall_raw(SYS_close, fd, 0, 0, 0, 0, 0);
+    }
+    return may;
+#else
+    (void)loader;
+    return true;
+#endif
+}
+
+static int loader_check(struct elf_reader *file, const Elf64_Ehdr *header, const char *path)
+{
+    Elf64_Phdr segment;
+    int has_loader = segment_find(file, header, PT_INTERP, 0, &segment);
     if (has_loader < 0) {
         return EXEC_CHECK_DAMAGED;
     }
     /* The loader run as a command (ld-linux-x86-64.so.2 PROGRAM) has none itself and heeds LD_PRELOAD. */
-    if (has_loader == 0 && !name_begins(path, "ld-linux")) {
-        return EXEC_REASON_STATIC;
+    if (has_loader == 0) {
+        return !is_loader(path) ? EXEC_REASON_STATIC : loads_recorder(path) ? EXEC_REASON_NONE : EXEC_REASON_LIBC;
     }
-#ifdef __GLIBC__
-    if (name_begins(loader, "ld-musl")) {
-        return EXEC_REASON_LIBC;
+    char loader[128];
+    size_t bytes = segment.p_filesz < sizeof(loader) ? segment.p_filesz : sizeof(loader);
+    if (bytes == 0 || read_at(file->fd, loader, bytes, segment.p_offset) != (long)bytes) {
+        return EXEC_CHECK_DAMAGED;
     }
-#endif
-    return EXEC_REASON_NONE;
+    bool is_whole = loader[bytes - 1] == '\0';
+    loader[bytes - 1] = '\0';
+    return !is_whole || loads_recorder(loader) ? EXEC_REASON_NONE : EXEC_REASON_LIBC;
 }
 
 int exec_check_elf(int fd, const char *path)
 {
-    unsigned char data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+    struct elf_reader file;
     Elf64_Ehdr header;
-    if (read_at(fd, &header, sizeof(header), 0) != (long)sizeof(header)) {
-        return EXEC_CHECK_DAMAGED;
+    int reason = elf_open(&file, fd, &header);
+    if (reason == EXEC_REASON_NONE) {
+        reason = loader_check(&file, &header, path);
     }
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != data || header.e_machine != EXEC_MACHINE) {
-        return EXEC_REASON_MACHINE;
-    }
-    if ((header.e_type != ET_EXEC && header.e_type != ET_DYN) || header.e_phentsize != sizeof(Elf64_Phdr)) {
-        return EXEC_CHECK_NO_PROGRAM;
-    }
-    int reason = loader_check(fd, &header, path);
     return reason == EXEC_REASON_NONE ? secure_check(fd) : reason;
+}
+
+/* ---- its libraries ---- */
+
+/* The address sanitizer as a shared library, of gcc and of clang. */
+bool exec_check_is_first(const char *name)
+{
+    static const char gcc[] = "libasan.so";
+    static const char clang[] = "libclang_rt.asan";
+    return strncmp(name, gcc, sizeof(gcc) - 1) == 0 || strncmp(name, clang, sizeof(clang) - 1) == 0;
+}
+
+bool exec_check_minds_order(const char *asan_options)
+{
+    static const char name[] = "verify_asan_link_order=";
+    char value = '1';
+    while (asan_options != NULL && (asan_options = strstr(asan_options, name)) != NULL) {
+        asan_options += sizeof(name) - 1;
+        value = *asan_options;
+    }
+    return value != '0' && value != 'f' && value != 'n'; /* false, no */
+}
+
+bool exec_check_needs_first(int fd)
+{
+    struct elf_reader file;
+    Elf64_Ehdr header;
+    Elf64_Phdr dynamic;
+    if (elf_open(&file, fd, &header) != EXEC_REASON_NONE ||
+        segment_find(&file, &header, PT_DYNAMIC, 0, &dynamic) != 1) {
+        return false;
+    }
+    uint64_t names = dynamic_offset(&file, &header, &dynamic, DT_STRTAB);
+    uint64_t index = 0;
+    uint64_t name;
+    while (names != 0 && dynamic_next(&file, &dynamic, DT_NEEDED, &index, &name)) {
+        char library[128];
+        long got = read_at(fd, library, sizeof(library) - 1, names + name);
+        library[got > 0 ? got : 0] = '\0';
+        if (exec_check_is_first(base_name(library))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool exec_check_is_32bit(int fd)

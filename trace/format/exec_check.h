@@ -33,6 +33,13 @@ void exec_check_line(int fd, char line[EXEC_LINE_BYTES]);
 /// of the codes above. `path` is for its last part only.
 int exec_check_elf(int fd, const char *path);
 
+/// Is this the file name of a library that ends its program if another library stands before it, and does that
+/// program name one? More of the path may follow the name.
+bool exec_check_is_first(const char *name);
+bool exec_check_needs_first(int fd);
+/// Unless the variable ASAN_OPTIONS says otherwise; NULL: there is none.
+bool exec_check_minds_order(const char *asan_options);
+
 /// Its class differs from this machine's: 32-bit.
 bool exec_check_is_32bit(int fd);
 

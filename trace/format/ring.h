@@ -6,6 +6,7 @@
 #ifndef VARVE_TRACE_FORMAT_RING_H
 #define VARVE_TRACE_FORMAT_RING_H
 
+#include "trace/format/session.h"
 #include "trace/record.h"
 
 #include <assert.h>
@@ -56,8 +57,9 @@
 #define RING_HEADER_BYTES 32768U
 #define RING_STAGING_RECORDS 4096U /* 256 KiB: one write(2) per so many spilled records */
 #define RING_STAGING_BYTES (RING_STAGING_RECORDS * (uint64_t)sizeof(struct varve_record))
-#define RING_NESTED_SLOTS 448U /* events of signal handlers that interrupt one and the same append */
-#define RING_CAPACITY_MIN 64U  /* records; capacities are powers of two */
+#define RING_NESTED_SLOTS 448U  /* events of signal handlers that interrupt one and the same append */
+#define RING_FIRST_RECORDS 512U /* have memory behind them from the start, 32 KiB: most threads record little */
+#define RING_CAPACITY_MIN 64U   /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
 #define RING_CAPACITY_MAX (1U << 24)
 
@@ -73,7 +75,9 @@ struct ring_header {
     uint32_t process_id; /* number of the process in the session, not the pid */
     uint32_t ring_index; /* within the process; 0 is the shared ring of late events */
     uint32_t tid;
-    uint32_t capacity; /* records, a power of two */
+    /* records, a power of two; atomic. A producer that gets no more memory lowers it once, to the slots that have some,
+     * before any position has passed these. */
+    uint32_t capacity;
     uint32_t staging_capacity;
     uint64_t created_ticks;
     char thread_name[16];
@@ -101,6 +105,8 @@ struct ring_header {
     uint64_t spill_tail;
     uint32_t pieces_released; /* removed, or about to be; atomic */
 
+    struct session_growth slots; /* of the ring, that have memory behind them */
+
     /* producer, cold */
     _Alignas(64) uint64_t lost_by_kind[VARVE_KIND_LIMIT];
     struct varve_record nested[RING_NESTED_SLOTS];
@@ -122,6 +128,10 @@ static inline struct varve_record *ring_records(struct ring_header *ring)
 {
     return ring_staging(ring) + RING_STAGING_RECORDS;
 }
+
+static_assert(RESERVE_SLOT_BYTES >=
+                  RING_HEADER_BYTES + RING_STAGING_BYTES + RING_CAPACITY_DEFAULT * sizeof(struct varve_record),
+              "a slot of the reserve holds a ring");
 
 /* record_pack.c: spilled records, a fifth of their size */
 

@@ -6,6 +6,7 @@
 #include "trace/record.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
  *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs); its name
  *                               ends with the trace id, and no other one is accepted
  *     ring/session              struct session_control; programs can only read it
- *     ring/counts               struct session_counts; programs write it
+ *     ring/counts               struct session_counts, then the slots of the reserve; programs write it
  *     ring/watch                locked by who watches (collector/session/watch.h)
  *     ring/live.db              figures, while somebody does
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
@@ -37,9 +38,10 @@
 #define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
 #define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
 #define SESSION_CONTROL_BYTES 4096U
-#define SESSION_COUNTS_BYTES (65U * 4096U)
+#define SESSION_COUNTS_BYTES (69U * 4096U)
 #define PROCESS_CONTROL_BYTES 16384U
 #define SESSION_ENVIRONMENT "VARVE_SESSION"
+#define SESSION_STACK_DEPTH_MAX 256U
 
 enum session_overflow {
     SESSION_OVERFLOW_SPILL = 0,
@@ -72,14 +74,14 @@ struct session_control {
     uint32_t state;   /* enum session_state; atomic */
     uint32_t overflow;
     uint32_t stacks;
-    uint32_t stack_depth;      /* frames kept per stack */
+    uint32_t stack_depth;      /* frames kept per stack, from 1 to SESSION_STACK_DEPTH_MAX */
     uint32_t ring_capacity;    /* records */
     uint32_t clock_kind;       /* enum varve_clock_kind, the same for all processes */
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
     uint64_t spill_bytes_max;  /* of all pieces together; 0: no limit; atomic, as memory comes and goes */
     uint64_t growth_bytes_max; /* of the pieces in memory together; 0: no limit; atomic */
-    uint64_t memory_bytes_max; /* of all rings and pieces together in /dev/shm; 0: no limit */
+    uint64_t memory_bytes_max; /* of all rings and pieces together in /dev/shm; 0: no limit; atomic */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t sink;           /* bit mask of enum session_sink */
@@ -87,9 +89,10 @@ struct session_control {
     char sink_path[1024];    /* the provider library (sink_provider.h) */
     char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 
-    uint32_t seccomp_mode;    /* of the collector, as /proc/self/status has it; a program with another */
-    uint32_t seccomp_filters; /* mode or number of filters was started by one that confined itself */
-    int32_t attached_pid;     /* of the process that ran already; 0: the program was started to be recorded */
+    uint32_t seccomp_mode;     /* of the collector, as /proc/self/status has it; a program with another */
+    uint32_t seccomp_filters;  /* mode or number of filters was started by one that confined itself */
+    int32_t attached_pid;      /* of the process that ran already; 0: the program was started to be recorded */
+    uint32_t memory_is_scarce; /* in a control group: rings stay small and wait, as files are its memory too; atomic */
 
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
     uint64_t heartbeat_ticks;           /* atomic: the clock of records then; for programs that can't read it */
@@ -106,6 +109,14 @@ struct process_identity {
     int32_t pid;               /* in that namespace */
 };
 
+/// The same process, as far as both know: 0 in one of them says nothing.
+static inline bool process_identity_agrees(const struct process_identity *a, const struct process_identity *b)
+{
+    return a->pid == b->pid &&
+           (a->pid_namespace == b->pid_namespace || a->pid_namespace == 0 || b->pid_namespace == 0) &&
+           (a->start_ticks_proc == b->start_ticks_proc || a->start_ticks_proc == 0 || b->start_ticks_proc == 0);
+}
+
 /* Why a program can't be recorded: the words of table unrecorded_program. */
 #define EXEC_REASON_LIST(X)                                  \
     X(NONE, "")                                              \
@@ -119,7 +130,9 @@ struct process_identity {
     X(ENVIRONMENT, "environment without the recorder")       \
     X(SESSION, "recorded by another session")                \
     X(UNREACHABLE, "recorder or recording not within reach") \
-    X(NOT_LOADED, "did not load the recorder")
+    X(NOT_LOADED, "did not load the recorder")               \
+    X(SANITIZER, "a sanitizer that must come first")         \
+    X(NOT_SEEN, "ended before it had loaded the recorder, or never did")
 
 enum exec_reason {
 #define EXEC_REASON_CODE(name, text) EXEC_REASON_##name,
@@ -156,6 +169,42 @@ struct session_exec {
 
 #define SESSION_EXECS 500U
 
+/*
+ * The reserve: memory of the collector's making for programs that can't make files any more (another user, another
+ * root, no descriptors, no file sizes). Every process has `counts` mapped from its start and hands that on to its fork
+ * children; the kernel gives it more of the same file without a descriptor (mremap). Slot I begins at
+ * SESSION_COUNTS_BYTES + I * RESERVE_SLOT_BYTES and holds what a file would: a ring, or the page of a process with its
+ * call-site file behind it. The collector keeps some slots READY, with memory behind what is used first; a producer
+ * takes one by compare-and-swap and names it; the collector empties it when what it holds is stored.
+ */
+#define RESERVE_SLOTS 1024U
+#define RESERVE_SLOT_BYTES (UINT64_C(4608) << 10) /* a ring of RING_CAPACITY_DEFAULT with its staging slots */
+#define RESERVE_SITES_OFFSET PROCESS_CONTROL_BYTES
+#define RESERVE_SITES_FIRST_BYTES (UINT64_C(64) << 10)
+
+enum reserve_state {
+    RESERVE_STATE_EMPTY = 0,
+    RESERVE_STATE_READY = 1,
+    RESERVE_STATE_TAKEN = 2,   /* its producer names it */
+    RESERVE_STATE_PROCESS = 3, /* struct process_control, then call sites */
+    RESERVE_STATE_RING = 4,
+};
+
+struct reserve_slot {
+    uint32_t state; /* enum reserve_state; atomic */
+    uint32_t process, ring;
+    uint32_t padding;
+};
+
+/* Memory that a producer can't get for itself: it says up to where it wants some, the collector up to where there is
+ * some. In the unit of what it is about. */
+struct session_growth {
+    uint64_t wanted;  /* atomic; of the producer */
+    uint64_t granted; /* atomic; of the collector */
+};
+
+#define GROWTH_REFUSED UINT64_MAX /* in `granted`: there will be no more */
+
 /* Written by every process of the session, whoever it runs as: for the collector it is numbers to be checked
  * and nothing else. The file is locked (a shared lock of its open file description, which the mapping keeps)
  * by every process image that found the session, and by all its fork children, to their end. */
@@ -176,6 +225,7 @@ struct session_counts {
     uint32_t execs_written;            /* atomic: notes written so far */
     uint32_t execs_dropped;            /* atomic: notes for which no slot was free */
     _Alignas(64) struct session_exec execs[SESSION_EXECS];
+    _Alignas(64) struct reserve_slot reserve[RESERVE_SLOTS];
 };
 
 static_assert(sizeof(struct session_counts) <= SESSION_COUNTS_BYTES, "fits its page");
@@ -202,6 +252,37 @@ enum process_state {
     PROCESS_STATE_EXECUTING = 3, /* calls exec: exec_path says what; back to RUNNING if that failed */
     PROCESS_STATE_DETACHED = 4,  /* goes on unrecorded */
 };
+
+/* Why allocations of a library in a recorded process are not recorded: words of data_loss. */
+#define UNHOOKED_REASON_LIST(X)                                                    \
+    X(NONE, "")                                                                    \
+    X(ALLOCATOR, "an allocator of its own that could not be hooked")               \
+    X(NAMESPACE, "a namespace of its own, which this C library does not show")     \
+    X(DEEPBIND, "opened with RTLD_DEEPBIND beside an allocator that is preloaded") \
+    X(PROTECTED, "its table of symbols can't be written: only calls that were bound before are recorded")
+
+enum unhooked_reason {
+#define UNHOOKED_REASON_CODE(name, text) UNHOOKED_##name,
+    UNHOOKED_REASON_LIST(UNHOOKED_REASON_CODE)
+#undef UNHOOKED_REASON_CODE
+        UNHOOKED_LIMIT
+};
+
+#define UNHOOKED_MAX 8U /* named; more are counted */
+
+struct process_unhooked {
+    uint32_t reason; /* enum unhooked_reason; atomic, set when the path is there */
+    char path[252];  /* its end, if it is longer */
+};
+
+/* Is there an interpreter of Python, and are its frames read? */
+enum process_python {
+    PROCESS_PYTHON_NONE = 0, /* none was found */
+    PROCESS_PYTHON_READ = 1,
+    PROCESS_PYTHON_UNREAD = 2, /* python_text says which, and why */
+};
+
+#define PROCESS_PYTHON_BYTES 128U
 
 /* Written by the workload; the collector only reads it. */
 struct process_control {
@@ -230,6 +311,13 @@ struct process_control {
 
     _Alignas(64) uint64_t pid_namespace; /* of pid and parent_pid: inode of /proc/self/ns/pid, 0 if unknown */
     uint32_t is_locked;                  /* the mapping keeps a lock of this file, to the end of the image */
+    uint32_t is_in_reserve;              /* this page and the call sites are */
+    struct session_growth sites;         /* bytes of the call-site file */
+
+    uint32_t unhooked_count; /* libraries that are not recorded; atomic */
+    struct process_unhooked unhooked[UNHOOKED_MAX];
+    uint32_t python; /* enum process_python; atomic, set when the text is there */
+    char python_text[PROCESS_PYTHON_BYTES];
 };
 
 static_assert(sizeof(struct process_control) <= PROCESS_CONTROL_BYTES, "fits its pages");

@@ -2,10 +2,25 @@
 /* Live blocks of a call site by the number of its allocations, in a fixed number of marks. */
 #include "trace/model/curve.h"
 
-#include "trace/model/work.h"
-
-#include <stddef.h>
 #include <stdlib.h>
+
+/* The allocation of number `made` is due for a mark: at which place. -1: at none, since it is no multiple of `every`
+ * (a power of two) or, as all places (an even number) were taken, every second mark was kept and that doubled. */
+static int next_mark(struct curve *curve, uint64_t made)
+{
+    if ((made & (curve->every - 1)) != 0) {
+        return -1;
+    }
+    if (curve->count < CURVE_MARKS) {
+        return (int)curve->count++;
+    }
+    curve->count = CURVE_MARKS / 2;
+    curve->every *= 2;
+    for (uint32_t i = 0; i < curve->count; i++) {
+        curve->marks[i] = curve->marks[2 * i + 1];
+    }
+    return -1; /* behind an even number of marks comes one of the kind that is dropped */
+}
 
 void curve_add(struct curve **curve_out, uint64_t made, struct curve_point live)
 {
@@ -17,7 +32,7 @@ void curve_add(struct curve **curve_out, uint64_t made, struct curve_point live)
         return;
     }
     curve->every = curve->every != 0 ? curve->every : CURVE_EVERY_MIN;
-    const int at = marks_next(curve->marks, sizeof(live), CURVE_MARKS, &curve->count, &curve->every, made);
+    const int at = next_mark(curve, made);
     if (at >= 0) {
         curve->marks[at] = live;
     }

@@ -22,6 +22,9 @@ enum domain {
     DOMAIN_LIMIT = 10,
 };
 
+/* Python's allocator asks malloc for larger objects: these are in the heap as well. */
+#define PYTHON_OWN_MAX 512U
+
 /* Totals are kept by slot: a domain, or a device of it; in this order. */
 #define DEVICE_LIMIT 256U
 #define SLOT_LIMIT (6U + 4U * DEVICE_LIMIT)

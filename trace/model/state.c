@@ -66,7 +66,7 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
         .thread_id = like != NULL ? like->thread_id : event->thread_id,
     };
     totals_open(&step->totals, row);
-    work_add(&step->process->work, (struct work_mark){event->seq, event->ts_ns});
+    work_add(&step->process->work, event->seq, event->ts_ns);
     step->derive->opened++;
     return id;
 }

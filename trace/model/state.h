@@ -212,6 +212,7 @@ struct derive {
     uint64_t ended_shares; /* shares in call sites kept of these */
     uint64_t sizes_refused;
     uint64_t frees_unknown; /* of addresses that nothing was recorded of, resizes included */
+    bool has_lost_past;     /* what was allocated before some moment is not known: nobody inherits it */
 };
 
 /* One event on its way through derive*.c. */

@@ -123,6 +123,7 @@ static void callsite_touch(const struct totals_step *step, struct callsite_total
     if (callsite->touched_seq <= step->domain->all.peak_seq) {
         callsite->peak_allocations = callsite->live_allocations;
         callsite->peak_bytes = callsite->live_bytes;
+        callsite->peak_shared = callsite->live_shared;
     }
     callsite->touched_seq = step->seq;
 }
@@ -147,6 +148,31 @@ static inline unsigned callsites_touch(const struct totals_step *step, const str
     return 2;
 }
 
+/* Bytes of a row that another domain has as well. */
+static inline uint64_t shared_of(const struct scratch_row *row)
+{
+    return row->domain == DOMAIN_PYTHON && row->size > PYTHON_OWN_MAX ? row->size : 0;
+}
+
+/* After callsites_touch: a row opens, or it closes. */
+static void shared_open(struct callsite_total *callsite, uint64_t bytes, uint64_t is_left)
+{
+    if (bytes > 0) {
+        callsite->shared_bytes += bytes;
+        callsite->live_shared += bytes;
+        callsite->left_shared += is_left * bytes;
+    }
+}
+
+static void shared_close(struct callsite_total *callsite, uint64_t bytes, uint64_t in_main)
+{
+    if (bytes > 0) {
+        assert(callsite->live_shared >= bytes);
+        callsite->live_shared -= bytes;
+        callsite->left_shared -= in_main * bytes;
+    }
+}
+
 static struct size_total *size_total(struct total *total, uint64_t size)
 {
     unsigned class = size <= 1 ? 0 : 64U - (unsigned)__builtin_clzll(size - 1);
@@ -165,6 +191,7 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
         callsites[i]->live_bytes += row->size;
         callsites[i]->left_allocations += is_left;
         callsites[i]->left_bytes += left_bytes;
+        shared_open(callsites[i], shared_of(row), is_left);
     }
     if (is_left && callsites[0]->allocations % CURVE_EVERY_MIN == 0) {
         curve_add(&callsites[0]->curve, callsites[0]->allocations,
@@ -199,6 +226,7 @@ void totals_close(const struct totals_step *step, const struct scratch_row *row)
         callsites[i]->left_allocations -= in_main;
         callsites[i]->left_bytes -= left_bytes;
         callsites[i]->temporary += row->temporary;
+        shared_close(callsites[i], shared_of(row), in_main);
         callsites[i]->lifetime_ns += row->free_ns - row->alloc_ns;
     }
     struct total *both[] = {&step->domain->all, step->process};
@@ -232,6 +260,8 @@ void totals_reopen(const struct totals_step *step, const struct scratch_row *row
         callsites[i]->left_allocations += in_main;
         callsites[i]->left_bytes += left_bytes;
         callsites[i]->temporary -= row->temporary;
+        shared_open(callsites[i], shared_of(row), in_main);
+        callsites[i]->shared_bytes -= shared_of(row); /* it counts once */
         callsites[i]->lifetime_ns -= row->free_ns - row->alloc_ns;
     }
     struct total *both[] = {&step->domain->all, step->process};
@@ -313,6 +343,10 @@ static void accumulate(const struct domain_totals *domain, const struct callsite
     sum->peak_bytes += peak_bytes;
     sum->temporary += total->temporary;
     sum->lifetime_ns += total->lifetime_ns;
+    sum->shared_bytes += total->shared_bytes;
+    sum->live_shared += total->live_shared;
+    sum->left_shared += total->left_shared;
+    sum->peak_shared += total->touched_seq <= domain->all.peak_seq ? total->live_shared : total->peak_shared;
 }
 
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum)

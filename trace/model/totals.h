@@ -39,6 +39,7 @@ struct callsite_total {
     uint64_t touched_seq;
     uint64_t temporary;
     int64_t lifetime_ns;
+    uint64_t shared_bytes, live_shared, left_shared, peak_shared; /* bytes of Python's that are in the heap as well */
     uint32_t owner; /* of all processes together: the process that used it first; CALLSITE_SHARED: all have shares */
     bool is_shared; /* others have shares; what is left is the owner's */
     struct curve *curve; /* of `left_*`; NULL: few allocations, or of one process only. Owner: the domain */

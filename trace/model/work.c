@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks of a process's work: every so many allocations, in a fixed number of places. */
+/* Marks of a process's work, in a fixed number of places: the more of it there was, the further apart. */
 #include "trace/model/work.h"
 
-#include <string.h>
-
-int marks_next(void *marks, size_t bytes, uint32_t limit, uint32_t *count, uint64_t *every, uint64_t made)
+/* The time between marks doubles, until there is room for one more. */
+static void thin(struct work *work)
 {
-    if ((made & (*every - 1)) != 0) {
-        return -1;
+    while (work->count == WORK_MARKS) {
+        uint64_t before = 0;
+        work->count = 0;
+        work->shift++;
+        for (uint32_t i = 0; i < WORK_MARKS; i++) {
+            const struct work_mark mark = work->marks[i];
+            if (mark.active_ns >> work->shift != before) {
+                work->marks[work->count++] = mark;
+            }
+            before = mark.active_ns >> work->shift;
+        }
     }
-    if (*count < limit) {
-        return (int)(*count)++;
-    }
-    char *rows = marks;
-    *count = limit / 2;
-    *every *= 2;
-    for (uint32_t i = 0; i < *count; i++) {
-        memmove(rows + i * bytes, rows + (2 * i + 1) * bytes, bytes);
-    }
-    return -1; /* behind an even number of marks comes one of the kind that is dropped */
 }
 
-void work_add(struct work *work, struct work_mark mark)
+void work_add(struct work *work, uint64_t seq, int64_t ns)
 {
-    if (work->allocations == 0) {
-        work->every = 1;
-        work->first = mark;
+    const struct work_mark before = work->last;
+    const int64_t since = before.allocations == 0 || ns < before.ns ? 0 : ns - before.ns;
+    const uint64_t active_ns = before.active_ns + (uint64_t)(since < WORK_PAUSE_NS ? since : WORK_PAUSE_NS);
+    work->last = (struct work_mark){seq, ns, active_ns, before.allocations + 1};
+    if (before.allocations == 0) {
+        work->first = work->last;
     }
-    work->last = mark;
-    const int at = marks_next(work->marks, sizeof(mark), WORK_MARKS, &work->count, &work->every, ++work->allocations);
-    if (at >= 0) {
-        work->marks[at] = mark;
+    if (work->count == WORK_MARKS && active_ns >> work->shift != before.active_ns >> work->shift) {
+        thin(work);
+    }
+    if (active_ns >> work->shift != before.active_ns >> work->shift) {
+        work->marks[work->count++] = work->last;
     }
 }

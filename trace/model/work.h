@@ -1,35 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process's own work, by which leaks are looked at: how many allocations it had made by when. Marks lie at
- * multiples of a number that doubles when there are too many of them. Owned by derive_process; state.c adds to it,
- * store/derived.c writes it.
+ * A process's own work, by which leaks are looked at: how long it had been active by when, and how many allocations it
+ * had made. From one allocation to the next it was active, but for 200 us at most: longer is waiting. Marks lie
+ * where a multiple of a time is passed that doubles when there are too many of them. Owned by derive_process; state.c
+ * adds to it, store/derived.c writes it.
  */
 #ifndef VARVE_TRACE_MODEL_WORK_H
 #define VARVE_TRACE_MODEL_WORK_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define WORK_MARKS 128U /* even */
 
+#define WORK_PAUSE_NS 200000
+
 struct work_mark {
     uint64_t seq;
     int64_t ns;
+    uint64_t active_ns, allocations; /* by then; the first allocation: 0 and 1 */
 };
 
 struct work {
-    uint64_t allocations;
-    struct work_mark first, last; /* of them */
-    uint64_t every;               /* a power of two; 0: there was none */
+    struct work_mark first, last; /* without allocations: there was none */
+    uint32_t shift;               /* marks pass multiples of 1 ns << shift */
     uint32_t count;
-    struct work_mark marks[WORK_MARKS]; /* of allocation (i + 1) * every */
+    struct work_mark marks[WORK_MARKS];
 };
 
-/// Of `count` marks, in `limit` places (even) of `bytes` each, that of number `made` is due: where it goes. -1:
-/// nowhere, since it is no multiple of `*every` (a power of two) or, as all places were taken, every second mark was
-/// kept and that doubled.
-int marks_next(void *marks, size_t bytes, uint32_t limit, uint32_t *count, uint64_t *every, uint64_t made);
 /// One more allocation, by an event that is not before the others.
-void work_add(struct work *work, struct work_mark mark);
+void work_add(struct work *work, uint64_t seq, int64_t ns);
 
 #endif

@@ -33,8 +33,6 @@
 #include <sys/mman.h>
 
 #define THREAD_BYTES 8192U
-#define LATE_TURNS 10U
-#define LATE_TURN_NS 1000000L
 
 /* Rounds of key destructors until a thread is over. The thread sanitizer tears itself down in the last one.
  */
@@ -328,35 +326,20 @@ static void count_unattached(struct recorder_process *process, const struct varv
     __atomic_fetch_add(control != NULL ? &control->unattached : &counts->unattached, count, __ATOMIC_RELEASE);
 }
 
-/* Made without a lock: the thread whose file it is sets it, others wait for that for a moment. */
+/* Its lock is held. */
 static struct recorder_thread *late_thread(struct recorder_process *process)
 {
-    const struct timespec turn = {0, LATE_TURN_NS};
-    struct recorder_thread *late = __atomic_load_n(&process->late, __ATOMIC_ACQUIRE);
-    if (late == NULL && recorder_retry_is_due(&process->late_retry)) {
-        late = thread_create(process, 0, NULL);
-        if (late != NULL) {
-            __atomic_store_n(&process->late, late, __ATOMIC_RELEASE);
-            __atomic_store_n(&process->control->late_created, 1, __ATOMIC_RELEASE);
-            return late;
-        }
-        for (unsigned i = 0; i < LATE_TURNS && late == NULL; i++) {
-            recorder_sys_nanosleep(&turn);
-            late = __atomic_load_n(&process->late, __ATOMIC_ACQUIRE);
-        }
-        if (late == NULL) {
-            recorder_retry_later(&process->late_retry);
-        }
+    if (process->late == NULL) {
+        process->late = thread_create(process, 0, NULL);
+        __atomic_store_n(&process->control->late_created, process->late != NULL, __ATOMIC_RELEASE);
     }
-    return late;
+    return process->late;
 }
 
 /* After the thread's own ring is gone: one ring for all such threads of the process. Signals are blocked. */
 static void put_late(struct recorder_process *process, const struct varve_record *record)
 {
-    struct varve_record late = *record;
-    struct recorder_thread *thread = late_thread(process);
-    if (thread == NULL || !recorder_retry_is_due(&process->late_retry)) {
+    if (!recorder_retry_is_due(&process->late_retry)) {
         count_unattached(process, record);
         return;
     }
@@ -365,9 +348,16 @@ static void put_late(struct recorder_process *process, const struct varve_record
         count_unattached(process, record);
         return;
     }
-    late.dev_seq_kind_flags |= VARVE_FLAG_LATE;
-    late.ticks = varve_clock_ticks();
-    put(thread, &late);
+    struct recorder_thread *thread = late_thread(process);
+    if (thread != NULL) {
+        struct varve_record late = *record;
+        late.dev_seq_kind_flags |= VARVE_FLAG_LATE;
+        late.ticks = varve_clock_ticks();
+        put(thread, &late);
+    } else {
+        recorder_retry_later(&process->late_retry);
+        count_unattached(process, record);
+    }
     recorder_unlock(&process->late_lock);
 }
 
@@ -556,8 +546,7 @@ static void thread_prepare(void *unused)
         watch_end_of_thread();
     }
     if (is_attached()) {
-        while (recorder_ring_grow(thread_of(varve_producer_current))) {
-        }
+        recorder_ring_grow_whole(thread_of(varve_producer_current));
     }
 }
 

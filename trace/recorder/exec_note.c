@@ -5,11 +5,11 @@
  * async-signal-safe, and nothing outlives the call but the note.
  */
 #include "trace/recorder/exec_note.h"
+#include "trace/recorder/exec_environment.h"
 #include "trace/recorder/guest/confine.h"
 #include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/text.h"
 #include "trace/recorder/session.h"
-#include "trace/format/exec_check.h"
 #include "trace/base/syscall.h"
 #include "trace/format/session.h"
 
@@ -18,194 +18,13 @@
 #include <unistd.h>
 
 /*
- * Each exec is looked at by the process that does it, in its own root, folder and user: a program that
- * can't load the recorder is noted with the reason, another one as awaited, and its recorder then notes
- * that it was loaded. Of programs that run in a new process (posix_spawn, system) only the reasons are
- * noted: their pids are not known here.
+ * Each exec is looked at by the process that does it (exec_look.c): a program that can't load the recorder is noted
+ * with the reason, another one as awaited, and its recorder then notes that it was loaded. Of programs that run in a
+ * new process (posix_spawn, system) only the reasons are noted: their pids are not known here.
  */
 
-#define LIBRARY_NAME "libvarve_preload"
-#define PATH_DEFAULT "/bin:/usr/bin" /* what execvp takes where PATH is unset */
-#define SCRIPT_DEPTH_MAX 4
-#define SCRATCH_BYTES sizeof(struct scratch)
-
-/* Not on the program's stack. */
-struct scratch {
-    char path[4096]; /* of what is looked at */
-    char text[4096];
-    char line[EXEC_LINE_BYTES];
-};
-
-struct finding {
-    int reason;    /* enum exec_reason */
-    bool will_run; /* as far as can be seen */
-};
-
-static bool is_refusal(int result)
-{
-    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM || result == -ELOOP;
-}
-
-static bool can_open(const char *path, int flags)
-{
-    int fd = recorder_sys_open(path, flags, 0);
-    if (fd >= 0) {
-        recorder_sys_close(fd);
-    }
-    return !is_refusal(fd); /* no descriptor left is another matter */
-}
-
-/* The element of LD_PRELOAD that is ours, into `path`; false: none is. */
-static bool library_path(const char *preload, char *path, size_t bytes)
-{
-    const char *name = preload != NULL ? strstr(preload, LIBRARY_NAME) : NULL;
-    if (name == NULL) {
-        return false;
-    }
-    while (name > preload && name[-1] != ':' && name[-1] != ' ') {
-        name--;
-    }
-    size_t length = 0;
-    while (name[length] != '\0' && name[length] != ':' && name[length] != ' ') {
-        length++;
-    }
-    if (length >= bytes) {
-        return false;
-    }
-    memcpy(path, name, length);
-    path[length] = '\0';
-    return true;
-}
-
-static int check_environment(char *const *envp, struct scratch *scratch)
-{
-    const char *session = recorder_variable(envp, SESSION_ENVIRONMENT);
-    if (session == NULL || !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
-        return EXEC_REASON_ENVIRONMENT;
-    }
-    if (strcmp(session, recorder_directory()) != 0) {
-        return EXEC_REASON_SESSION;
-    }
-    if (!can_open(scratch->text, O_RDONLY)) {
-        return EXEC_REASON_UNREACHABLE;
-    }
-    recorder_format(scratch->text, sizeof(scratch->text), "%s/ring/counts", session);
-    return can_open(scratch->text, O_RDWR) ? EXEC_REASON_NONE : EXEC_REASON_UNREACHABLE;
-}
-
-/* A regular file that somebody may execute. */
-static bool is_program(int fd)
-{
-    struct stat status;
-    return recorder_syscall(SYS_fstat, fd, (long)&status, 0, 0, 0, 0) == 0 && S_ISREG(status.st_mode) &&
-           (status.st_mode & 0111) != 0;
-}
-
-static int open_program(const char *path)
-{
-    int fd = recorder_sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    if (fd >= 0 && !is_program(fd)) {
-        recorder_sys_close(fd);
-        return -EACCES;
-    }
-    return fd;
-}
-
-/* As execvp looks for it: the first that can be run. The candidate stays in scratch->path. */
-static int search(const char *file, struct scratch *scratch)
-{
-    const char *folder = recorder_variable(environ, "PATH");
-    int fd = -ENOENT;
-    for (folder = folder != NULL ? folder : PATH_DEFAULT; fd < 0 && folder != NULL;) {
-        const char *end = strchr(folder, ':');
-        size_t length = end != NULL ? (size_t)(end - folder) : strlen(folder);
-        if (length + strlen(file) + 2 <= sizeof(scratch->path)) {
-            memcpy(scratch->path, folder, length);
-            recorder_format(scratch->path + length, sizeof(scratch->path) - length, "%s%s", length > 0 ? "/" : "",
-                            file);
-            fd = open_program(scratch->path);
-        }
-        folder = end != NULL ? end + 1 : NULL;
-    }
-    return fd;
-}
-
-/* The file of the call, into scratch->path; a descriptor of ours, or -errno. */
-static int open_called(const struct exec_call *call, struct scratch *scratch)
-{
-    if (call->path == NULL) {
-        recorder_format(scratch->text, sizeof(scratch->text), "/proc/self/fd/%u", (unsigned)call->fd);
-        long length = recorder_sys_readlink(scratch->text, scratch->path, sizeof(scratch->path) - 1);
-
-        scratch->path[length > 0 ? length : 0] = '\0';
-        return open_program(scratch->text);
-    }
-    if (call->is_searched && strchr(call->path, '/') == NULL) {
-        return call->path[0] != '\0' ? search(call->path, scratch) : -ENOENT;
-    }
-    recorder_format(scratch->path, sizeof(scratch->path), "%s", call->path);
-    return open_program(scratch->path);
-}
-
-/* From a script to its interpreter: that becomes scratch->path. Closes `fd`. */
-static int open_interpreter(int fd, struct scratch *scratch)
-{
-    exec_check_line(fd, scratch->line);
-    recorder_sys_close(fd);
-    size_t length = 0;
-    while (scratch->line[length] != '\0' && scratch->line[length] != ' ' && scratch->line[length] != '\t') {
-        length++;
-    }
-    memcpy(scratch->path, scratch->line, length);
-    scratch->path[length] = '\0';
-    return open_program(scratch->path);
-}
-
-static struct finding check_file(int fd, const struct exec_call *call, struct scratch *scratch)
-{
-    struct finding finding = {EXEC_REASON_NONE, true};
-    enum exec_format format = EXEC_FORMAT_OTHER;
-    for (unsigned depth = 0; fd >= 0 && depth <= SCRIPT_DEPTH_MAX; depth++) {
-        format = exec_check_format(fd);
-        if (format != EXEC_FORMAT_SCRIPT) {
-            break;
-        }
-        fd = open_interpreter(fd, scratch);
-    }
-    if (fd >= 0 && format == EXEC_FORMAT_OTHER && call->is_searched) { /* the C library tries the shell */
-        recorder_sys_close(fd);
-        recorder_format(scratch->path, sizeof(scratch->path), "%s", EXEC_SHELL);
-        fd = open_program(scratch->path);
-        format = EXEC_FORMAT_ELF;
-    }
-    if (fd >= 0 && format == EXEC_FORMAT_ELF) {
-        finding.reason = exec_check_elf(fd, scratch->path);
-        finding.will_run = finding.reason >= 0;
-    } else if (fd < 0) {
-        finding.will_run = !is_refusal(fd) || fd == -EACCES; /* may be executed, but not read */
-    }
-    if (fd >= 0) {
-        recorder_sys_close(fd);
-    }
-    return finding;
-}
-
-static struct finding check_call(const struct exec_call *call, struct scratch *scratch)
-{
-    struct finding finding = {check_environment(call->envp, scratch), true};
-    int fd = open_called(call, scratch);
-    if (fd == -ENOENT || fd == -ENOTDIR || finding.reason != EXEC_REASON_NONE) {
-        finding.will_run = fd != -ENOENT && fd != -ENOTDIR;
-        if (fd >= 0) {
-            recorder_sys_close(fd);
-        }
-        return finding;
-    }
-    return check_file(fd, call, scratch);
-}
-
 /* A relative path as an absolute one, its end if it is too long for the note. */
-static void copy_path(char *target, size_t bytes, struct scratch *scratch)
+static void copy_path(char *target, size_t bytes, struct exec_scratch *scratch)
 {
     const char *path = scratch->path;
     if (path[0] != '/' &&
@@ -268,27 +87,36 @@ static struct session_counts *open_counts(void)
                : NULL;
 }
 
-void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
+static void note(struct exec_noted *noted, const struct exec_finding *finding, struct session_counts *counts,
+                 struct exec_scratch *scratch)
 {
-    struct session_counts *counts = open_counts();
-    struct scratch *scratch = counts != NULL ? recorder_map(SCRATCH_BYTES) : NULL;
-    noted->order = 0;
-    if (scratch == NULL) {
-        return;
-    }
-    struct finding finding = check_call(call, scratch);
-    struct session_exec *slot = NULL;
-    if (finding.will_run && (finding.reason != EXEC_REASON_NONE || call->is_in_process)) {
-        slot = note_begin(counts, EXEC_KIND_BEGUN);
-    }
+    struct session_exec *slot = note_begin(counts, EXEC_KIND_BEGUN);
     if (slot != NULL) {
-        slot->reason = (uint32_t)finding.reason;
-        slot->is_awaited = finding.reason == EXEC_REASON_NONE;
+        slot->reason = (uint32_t)finding->reason;
+        slot->is_awaited = finding->reason == EXEC_REASON_NONE;
         copy_path(slot->path, sizeof(slot->path), scratch);
         noted->order = slot->order;
         note_end(counts, slot);
     }
-    recorder_unmap(scratch, SCRATCH_BYTES);
+}
+
+void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
+{
+    noted->order = 0;
+    noted->must_clean = false;
+    struct exec_scratch *scratch = !recorder_is_confined() ? recorder_map(sizeof(*scratch)) : NULL;
+    if (scratch == NULL) {
+        return;
+    }
+    struct session_counts *counts = open_counts();
+    if (counts != NULL || exec_environment_recorder(call->envp, scratch->text, sizeof(scratch->text))) {
+        struct exec_finding finding = exec_look(call, scratch);
+        noted->must_clean = finding.must_clean;
+        if (counts != NULL && finding.will_run && (finding.reason != EXEC_REASON_NONE || call->is_in_process)) {
+            note(noted, &finding, counts, scratch);
+        }
+    }
+    recorder_unmap(scratch, sizeof(*scratch));
 }
 
 void exec_note_failed(const struct exec_noted *noted)

@@ -3,20 +3,14 @@
 #ifndef VARVE_TRACE_RECORDER_EXEC_NOTE_H
 #define VARVE_TRACE_RECORDER_EXEC_NOTE_H
 
+#include "trace/recorder/exec_look.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What an exec function was given. */
-struct exec_call {
-    const char *path;   /* NULL: `fd` */
-    char *const *envp;  /* what the program gets */
-    int fd;             /* of fexecve */
-    bool is_searched;   /* along PATH, and by the shell if it is of no known format */
-    bool is_in_process; /* exec itself: the program will run in the calling process */
-};
-
 struct exec_noted {
-    uint32_t order; /* 0: there is no note */
+    uint32_t order;  /* 0: there is no note */
+    bool must_clean; /* the program must get exec_environment_without what it was to get */
 };
 
 /// Before the call: look at the program, and note it if it can't be recorded, or if its recorder should say

@@ -21,20 +21,13 @@
  * collector first, and spills when that is gone or too slow; `drop` drops at once.
  */
 
-#define PATIENCE_NS UINT64_C(1000000000)       /* of all threads of a recording whose spills fail */
-#define COLLECTOR_GONE_NS UINT64_C(3000000000) /* without a heartbeat */
+#define PATIENCE_NS UINT64_C(1000000000) /* of all threads of a recording whose spills fail */
 #define NAP_NS 50000L
 
 static void nap(void)
 {
     struct timespec time = {0, NAP_NS};
     recorder_sys_nanosleep(&time);
-}
-
-static bool collector_is_gone(const struct session_control *session, uint64_t now_ns)
-{
-    return __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_CLOSED ||
-           now_ns > __atomic_load_n(&session->heartbeat_ns, __ATOMIC_ACQUIRE) + COLLECTOR_GONE_NS;
 }
 
 /* Only then may the ring be used again (format/ring.h). */
@@ -144,9 +137,8 @@ static bool nap_open(struct recorder_thread *thread)
 static bool put_waiting(struct recorder_thread *thread, const struct varve_record *record, bool may_spill,
                         uint64_t *used_ns, uint64_t limit_ns)
 {
-    const struct session_control *session = recorder_session();
     uint64_t now_ns = varve_clock_monotonic_ns();
-    while (__atomic_load_n(used_ns, __ATOMIC_RELAXED) < limit_ns && !collector_is_gone(session, now_ns)) {
+    while (__atomic_load_n(used_ns, __ATOMIC_RELAXED) < limit_ns && !recorder_collector_is_gone()) {
         uint64_t before_ns = now_ns;
         if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
             return true;
@@ -180,10 +172,13 @@ static void put_blocking(struct recorder_thread *thread, const struct varve_reco
     }
 }
 
+/* One that can't make pieces, or whose program would pay for them, is served by the collector alone. */
 static void put_spilling(struct recorder_thread *thread, const struct varve_record *record)
 {
-    if (!put_after_loss(thread, record, true) &&
-        !put_waiting(thread, record, true, &recorder_session_counts()->patience_used_ns, PATIENCE_NS)) {
+    if (thread->is_cut_off || recorder_memory_is_scarce()) {
+        put_blocking(thread, record);
+    } else if (!put_after_loss(thread, record, true) &&
+               !put_waiting(thread, record, true, &recorder_session_counts()->patience_used_ns, PATIENCE_NS)) {
         drop(thread, record);
     }
 }

@@ -6,6 +6,7 @@
  * as full. Called by emit.c and overflow.c.
  */
 #include "trace/recorder/ring.h"
+#include "trace/recorder/reserve.h"
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"
 #include "trace/recorder/guest/file.h"
@@ -18,9 +19,12 @@
 
 #include <assert.h>
 #include <sys/mman.h>
+#include <time.h>
 
-#define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */
 #define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
+#define GRANT_TURNS 1000U           /* of waiting for the collector, which looks in each of its rounds */
+#define GRANT_TURN_NS 1000000L
+#define GRANT_FACTOR 4U /* how much larger a ring is that the collector lets grow */
 
 /* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
 static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index, bool is_on_disk,
@@ -67,8 +71,8 @@ static void header_fill(const struct recorder_thread *thread, const struct recor
 static bool memory_reserve(uint64_t bytes)
 {
     struct session_counts *counts = recorder_session_counts();
-    uint64_t limit = recorder_session()->memory_bytes_max;
-    if (__atomic_add_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
+    uint64_t limit = __atomic_load_n(&recorder_session()->memory_bytes_max, __ATOMIC_RELAXED);
+    if (bytes == 0 || __atomic_add_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
         return true;
     }
     __atomic_sub_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL);
@@ -87,7 +91,7 @@ static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 {
     uint64_t bytes = ring_file_bytes(capacity);
     uint64_t records = bytes - capacity * sizeof(struct varve_record);
-    uint64_t first = capacity < FIRST_STEP_RECORDS ? capacity : FIRST_STEP_RECORDS;
+    uint64_t first = capacity < RING_FIRST_RECORDS ? capacity : RING_FIRST_RECORDS;
     long result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
     VARVE_THEN(result, recorder_file_resize(fd, bytes));
     VARVE_THEN(result, recorder_file_allocate(fd, records, first * sizeof(struct varve_record)));
@@ -110,7 +114,7 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
 {
     const char *path = file_path(thread, process->id, index, is_on_disk, "");
     uint32_t capacity = recorder_session()->ring_capacity;
-    const uint64_t memory = is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
+    const uint64_t memory = is_on_disk ? 0 : RING_HEADER_BYTES + RING_FIRST_RECORDS * sizeof(struct varve_record);
     if (!memory_reserve(memory)) {
         return -ENOSPC;
     }
@@ -135,13 +139,38 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
     return 0;
 }
 
+static bool is_out_of_room(long result)
+{
+    return result == -ENOSPC || result == -EDQUOT ||
+           result == -ENOMEM; /* of a control group, which a file system passes on */
+}
+
+/* In the reserve, where no file can be made. */
+static long ring_reserve(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
+{
+    uint32_t capacity = recorder_session()->ring_capacity;
+    capacity = capacity < RING_CAPACITY_DEFAULT ? capacity : RING_CAPACITY_DEFAULT;
+    const uint64_t bytes = ring_file_bytes(capacity);
+    thread->ring = recorder_reserve_take(RESERVE_STATE_RING, process->id, index, bytes);
+    if (thread->ring == NULL) {
+        return -ENOMEM;
+    }
+    thread->ring_bytes = bytes;
+    thread->capacity = capacity;
+    thread->populated = capacity < RING_FIRST_RECORDS ? capacity : RING_FIRST_RECORDS;
+    thread->is_on_disk = false;
+    thread->is_cut_off = true;
+    return 0;
+}
+
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
 {
+    thread->is_cut_off = false;
     long result = ring_make(thread, process, index, false);
-    if (result == -ENOSPC || result == -EDQUOT) {
+    if (is_out_of_room(result)) {
         result = ring_make(thread, process, index, true);
     }
-    if (result != 0) {
+    if (result != 0 && ring_reserve(thread, process, index) != 0) {
         return VARVE_ERROR_NO_MEMORY;
     }
     recorder_produce_to_ring(thread);
@@ -189,25 +218,29 @@ void recorder_ring_retire(struct recorder_thread *thread)
  * could be closed by the program and its number reused for a file of its own. */
 static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_t bytes)
 {
+    if (thread->is_cut_off) {
+        return false;
+    }
     struct ring_header *ring = thread->ring;
     const char *path = file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, "");
-    uint64_t memory = thread->is_on_disk ? 0 : bytes;
+    uint64_t memory = thread->is_on_disk && !recorder_memory_is_scarce() ? 0 : bytes;
     if (!memory_reserve(memory)) {
         return false;
     }
     int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
-    bool done = false;
+    long result = fd;
     if (fd >= 0) {
-        done = recorder_file_allocate(fd, offset, bytes) == 0;
+        result = recorder_file_allocate(fd, offset, bytes);
         recorder_sys_close(fd);
     }
-    if (done) {
+    if (result == 0) {
         ring->memory_bytes += memory;
         populate(thread, offset, bytes);
     } else {
         memory_give_back(memory);
+        thread->is_cut_off = !is_out_of_room(result);
     }
-    return done;
+    return result == 0;
 }
 
 /* Memory has no room for the staging slots of a ring in it: they get a file in the recording directory. */
@@ -269,12 +302,54 @@ bool recorder_produce_to_spill(struct recorder_thread *thread)
     return true;
 }
 
+/* No more is to be had: the ring is one of the slots that have memory, if their number is a power of two. Positions
+ * have passed none beyond them, so each keeps its slot. */
+static void make_do(struct recorder_thread *thread)
+{
+    if ((thread->populated & (thread->populated - 1)) == 0) {
+        thread->capacity = (uint32_t)thread->populated;
+        __atomic_store_n(&thread->ring->capacity, thread->capacity, __ATOMIC_RELEASE);
+        if (!thread->is_spilling) {
+            thread->producer.mask = thread->capacity - 1;
+        }
+    }
+}
+
+/* By the collector. */
+static bool grow_by_grant(struct recorder_thread *thread)
+{
+    struct session_growth *slots = &thread->ring->slots;
+    const uint64_t granted = __atomic_load_n(&slots->granted, __ATOMIC_ACQUIRE);
+    const uint64_t wanted = thread->populated * GRANT_FACTOR;
+    if (granted == GROWTH_REFUSED) {
+        make_do(thread);
+        return false;
+    }
+    if (granted > thread->populated) {
+        const uint64_t from = offset_of(thread->ring, ring_records(thread->ring) + thread->populated);
+        const uint64_t more = granted < thread->capacity ? granted : thread->capacity;
+        populate(thread, from, (more - thread->populated) * sizeof(struct varve_record));
+        thread->populated = more;
+        return true;
+    }
+    if (wanted > __atomic_load_n(&slots->wanted, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&slots->wanted, wanted < thread->capacity ? wanted : thread->capacity, __ATOMIC_RELEASE);
+    }
+    return false;
+}
+
 bool recorder_ring_grow(struct recorder_thread *thread)
 {
     uint64_t capacity = thread->capacity;
     uint64_t step = thread->populated;
     const struct varve_record *first = ring_records(thread->ring) + thread->populated;
-    if (thread->populated == capacity || !may_try(&thread->ring_retry)) {
+    if (thread->populated == capacity) {
+        return false;
+    }
+    if (thread->is_cut_off) {
+        return grow_by_grant(thread);
+    }
+    if (!may_try(&thread->ring_retry)) {
         return false;
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
@@ -284,24 +359,40 @@ bool recorder_ring_grow(struct recorder_thread *thread)
         return true;
     }
     recorder_retry_later(&thread->ring_retry);
+    if (recorder_memory_is_scarce()) {
+        make_do(thread);
+    }
     return false;
+}
+
+void recorder_ring_grow_whole(struct recorder_thread *thread)
+{
+    const struct timespec turn = {0, GRANT_TURN_NS};
+    while (recorder_ring_grow(thread)) {
+    }
+    for (unsigned i = 0; thread->is_cut_off && thread->populated < thread->capacity && i < GRANT_TURNS; i++) {
+        __atomic_store_n(&thread->ring->slots.wanted, thread->capacity, __ATOMIC_RELEASE);
+        if (recorder_collector_is_gone() || recorder_sys_nanosleep(&turn) != 0) {
+            break;
+        }
+        (void)grow_by_grant(thread);
+    }
 }
 
 bool recorder_ring_is_short(const struct recorder_thread *thread)
 {
-    return thread->populated < thread->capacity && thread->ring->head >= thread->populated;
+    return !thread->is_cut_off && thread->populated < thread->capacity && thread->ring->head >= thread->populated;
 }
 
 uint64_t recorder_ring_space(struct recorder_thread *thread)
 {
     struct varve_producer *producer = &thread->producer;
-    uint64_t capacity = thread->capacity;
-    uint64_t limit = __atomic_load_n(&thread->ring->tail, __ATOMIC_ACQUIRE) + capacity;
-    if (thread->populated < capacity) {
-        if (producer->head >= thread->populated) {
-            recorder_ring_grow(thread);
-        }
-        limit = limit < thread->populated || thread->populated == capacity ? limit : thread->populated;
+    if (thread->populated < thread->capacity && producer->head >= thread->populated) {
+        recorder_ring_grow(thread);
+    }
+    uint64_t limit = __atomic_load_n(&thread->ring->tail, __ATOMIC_ACQUIRE) + thread->capacity;
+    if (thread->populated < thread->capacity) {
+        limit = limit < thread->populated ? limit : thread->populated;
     }
     producer->limit = limit;
     return limit - producer->head;

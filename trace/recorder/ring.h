@@ -38,6 +38,7 @@ struct recorder_thread {
     struct recorder_retry ring_retry;        /* of slots of the ring that have no memory yet */
     struct recorder_retry staging_retry;     /* and of the staging slots */
     bool is_on_disk;                         /* the ring is in the recording directory itself */
+    bool is_cut_off;                         /* files can't be made or opened any more: the collector has to help */
     bool is_known_to_sink;                   /* the second sink knows this thread: it allocates no more */
     char path[4096];                         /* of the file that is being opened */
     struct recorder_thread *next, *previous; /* in recorder_process.threads */
@@ -46,8 +47,11 @@ struct recorder_thread {
 
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index);
 void recorder_ring_retire(struct recorder_thread *thread);
-/// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
+/// Let the ring use more of its file (first lap), or make do with what it has. False: it has all of it, or there is no
+/// memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);
+/// All of it at once, for a thread that may not ask later; waits up to a second where the collector has to help.
+void recorder_ring_grow_whole(struct recorder_thread *thread);
 /// The ring is full for want of memory: it is not the collector that will make room.
 bool recorder_ring_is_short(const struct recorder_thread *thread);
 bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);

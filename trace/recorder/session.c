@@ -6,6 +6,7 @@
  * unattached whatever its parent was doing at that moment, locks included.
  */
 #include "trace/recorder/session.h"
+#include "trace/recorder/reserve.h"
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"
 #include "trace/recorder/guest/file.h"
@@ -15,6 +16,7 @@
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/guest/text.h"
 #include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/python/stack.h"
 #include "trace/base/syscall.h"
 #include "trace/trace.h"
 
@@ -25,6 +27,7 @@
 #define PATH_BYTES 4096U
 #define ENVIRONMENT_BYTES 65536U
 #define WIPED_BYTES 4096U
+#define COLLECTOR_GONE_NS UINT64_C(3000000000) /* without a heartbeat */
 
 /* What the environment names: found once, then only read, inherited by fork children. */
 struct found_session {
@@ -44,6 +47,12 @@ static struct found_session none;
 static struct found_session *found; /* NULL: nobody has looked; &none: there is no session */
 
 bool recorder_malloc_is_unhooked;
+
+/* As in the control page: kept over fork. */
+static struct process_unhooked unhooked[UNHOOKED_MAX];
+static uint32_t unhooked_count;
+static uint32_t python; /* enum process_python; atomic */
+static char python_text[PROCESS_PYTHON_BYTES];
 
 /* Set by the parent's attach, kept over fork: in a child it still names the parent. */
 static uint32_t last_process_id;
@@ -181,6 +190,7 @@ static struct found_session *find(const char *directory)
         varve_clock_is_tsc = 1; /* before anybody can see that there is a session */
     }
     looking->rank = rank_from_environment();
+    recorder_executable(looking->scratch, sizeof(looking->scratch)); /* while it can be asked */
     callsite_attach_by(attach_at_capture);
     return looking;
 }
@@ -255,6 +265,18 @@ const char *recorder_directory(void)
     return session_found()->directory;
 }
 
+bool recorder_memory_is_scarce(void)
+{
+    return __atomic_load_n(&recorder_session()->memory_is_scarce, __ATOMIC_RELAXED) != 0;
+}
+
+bool recorder_collector_is_gone(void)
+{
+    const struct session_control *session = recorder_session();
+    return __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_CLOSED ||
+           varve_clock_monotonic_ns() > __atomic_load_n(&session->heartbeat_ns, __ATOMIC_ACQUIRE) + COLLECTOR_GONE_NS;
+}
+
 /* ---- this process image ---- */
 
 /* For the time of an attach: more than may lie on the stack of a program. */
@@ -266,7 +288,7 @@ struct attaching {
 static uint64_t namespace_of_process(void)
 {
     char text[64];
-    long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
+    long length = recorder_sys_readlink("/proc/thread-self/ns/pid", text, sizeof(text) - 1);
     if (length <= 0) {
         return 0;
     }
@@ -298,11 +320,73 @@ void process_identity_read(struct process_identity *identity)
     identity->start_ticks_proc = start_ticks_of_process();
 }
 
+/* ---- libraries that are not recorded ---- */
+
+static void unhooked_publish(struct process_control *control)
+{
+    const uint32_t count = __atomic_load_n(&unhooked_count, __ATOMIC_ACQUIRE);
+    for (unsigned i = 0; i < UNHOOKED_MAX && i < count; i++) {
+        const uint32_t reason = __atomic_load_n(&unhooked[i].reason, __ATOMIC_ACQUIRE);
+        memcpy(control->unhooked[i].path, unhooked[i].path, sizeof(unhooked[i].path));
+        __atomic_store_n(&control->unhooked[i].reason, reason, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&control->unhooked_count, count, __ATOMIC_RELEASE);
+}
+
+void recorder_note_unhooked(const char *path, enum unhooked_reason reason)
+{
+    const uint32_t known = __atomic_load_n(&unhooked_count, __ATOMIC_ACQUIRE);
+    const size_t bytes = strlen(path);
+    const char *end = bytes < sizeof(unhooked[0].path) ? path : path + bytes + 1 - sizeof(unhooked[0].path);
+    for (unsigned i = 0; i < UNHOOKED_MAX && i < known; i++) {
+        if (unhooked[i].reason == reason && strcmp(unhooked[i].path, end) == 0) {
+            return;
+        }
+    }
+    const uint32_t at = __atomic_fetch_add(&unhooked_count, 1, __ATOMIC_ACQ_REL);
+    if (at < UNHOOKED_MAX) {
+        memcpy(unhooked[at].path, end, strlen(end) + 1);
+        __atomic_store_n(&unhooked[at].reason, reason, __ATOMIC_RELEASE);
+    }
+    struct recorder_process *process = recorder_process_current();
+    if (process != NULL) {
+        unhooked_publish(process->control);
+    }
+}
+
+/* ---- interpreters of Python ---- */
+
+static void python_publish(struct process_control *control)
+{
+    const uint32_t state = __atomic_load_n(&python, __ATOMIC_ACQUIRE);
+    memcpy(control->python_text, python_text, sizeof(python_text));
+    __atomic_store_n(&control->python, state, __ATOMIC_RELEASE);
+}
+
+/* `why` NULL: its frames are read. */
+static void python_found(const char *version, const char *why)
+{
+    char number[32] = "";
+    for (unsigned i = 0; i + 1 < sizeof(number) && version[i] != ' ' && version[i] != '\0'; i++) {
+        number[i] = version[i];
+        number[i + 1] = '\0';
+    }
+    if (why != NULL) {
+        recorder_format(python_text, sizeof(python_text), "Python %s%s", number, why);
+    }
+    __atomic_store_n(&python, why != NULL ? PROCESS_PYTHON_UNREAD : PROCESS_PYTHON_READ, __ATOMIC_RELEASE);
+    struct recorder_process *process = recorder_process_current();
+    if (process != NULL) {
+        python_publish(process->control);
+    }
+}
+
+/* ---- the control page ---- */
+
 static void control_fill(struct process_control *control, uint32_t id)
 {
-    long length = recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
-    control->executable[length > 0 ? length : 0] = '\0';
-    recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    recorder_executable(control->executable, sizeof(control->executable));
+    recorder_read_file("/proc/thread-self/cmdline", control->command_line, sizeof(control->command_line) - 2);
     struct process_identity identity;
     process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
@@ -316,8 +400,16 @@ static void control_fill(struct process_control *control, uint32_t id)
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
     control->malloc_is_unhooked = recorder_malloc_is_unhooked;
+    unhooked_publish(control);
+    python_publish(control);
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
+}
+
+static void control_publish(struct process_control *control, uint32_t id)
+{
+    control_fill(control, id);
+    __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
 }
 
 /* Does the mapping of a file keep the lock that was set through a descriptor, now closed? */
@@ -355,14 +447,32 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
         return result != 0 ? result : -ENOMEM;
     }
     control->is_locked = is_locked(attaching->path); /* known before the collector can see the page */
-    control_fill(control, id);
-    __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
+    control_publish(control, id);
     *control_out = control;
     return 0;
 }
 
-/* Beside the rings, or where these have no room in the recording directory itself. */
-static long control_create(uint32_t id, struct process_control **control_out)
+/* In the reserve, by one thread. As control_create_in. */
+static long control_reserve(struct recorder_process *process, uint32_t id, struct process_control **control_out)
+{
+    if (__atomic_exchange_n(&process->takes_from_reserve, 1, __ATOMIC_ACQ_REL) != 0) {
+        return -EEXIST;
+    }
+    struct process_control *control = recorder_reserve_take(RESERVE_STATE_PROCESS, id, 0, PROCESS_CONTROL_BYTES);
+    if (control == NULL) {
+        __atomic_store_n(&process->takes_from_reserve, 0, __ATOMIC_RELEASE);
+        return -ENOMEM;
+    }
+    control->is_in_reserve = 1;
+    control->sites.granted = RESERVE_SITES_FIRST_BYTES;
+    control_publish(control, id);
+    *control_out = control;
+    return 0;
+}
+
+/* Beside the rings, or where these have no room in the recording directory itself, or where no file can be made in the
+ * reserve. */
+static long control_create(struct recorder_process *process, uint32_t id, struct process_control **control_out)
 {
     struct attaching *attaching = recorder_map(sizeof(*attaching));
     long result = -ENOMEM;
@@ -373,7 +483,7 @@ static long control_create(uint32_t id, struct process_control **control_out)
         }
         recorder_unmap(attaching, sizeof(*attaching));
     }
-    return result;
+    return result == 0 || result == -EEXIST ? result : control_reserve(process, id, control_out);
 }
 
 /* The number of this image, the same for all its threads and tries; 0: not now. */
@@ -400,11 +510,14 @@ static void callsite_file_open(const struct recorder_process *process)
 {
     const struct session_control *session = session_found()->control;
     struct recorder_signals saved;
+    const bool is_in_reserve = process->control->is_in_reserve != 0;
     char *path = session->stacks != SESSION_STACKS_NONE ? recorder_map(PATH_BYTES) : NULL;
     if (path != NULL) {
         recorder_format(path, PATH_BYTES, "%s/p%u.sites", recorder_directory(), process->id);
         recorder_reentrant_begin(&saved);
+        python_stack_report_by(python_found);
         callsite_limit(session->stacks_max);
+        callsite_grow_by(&process->control->sites, is_in_reserve ? process->control : NULL, RESERVE_SITES_OFFSET);
         callsite_attach(path, session->stacks, session->stack_depth); /* without it: events without stacks */
         recorder_reentrant_end(&saved);
         recorder_unmap(path, PATH_BYTES);
@@ -422,7 +535,7 @@ static void attach(struct recorder_process *process)
     uint32_t id = number_acquire(process);
     struct process_control *control = NULL;
     if (id != 0) {
-        result = control_create(id, &control);
+        result = control_create(process, id, &control);
     }
     if (result == 0) {
         last_process_id = id;

@@ -26,14 +26,17 @@ struct recorder_process {
     uint32_t lock;  /* guards taking `id` */
     uint32_t stage; /* enum recorder_stage; grows; a futex, atomic */
     uint32_t id;
-    uint32_t late_lock;          /* of the one shared ring of late events */
+    uint32_t late_lock;          /* of `late` and of its being made */
+    uint32_t takes_from_reserve; /* a thread makes the page of the process there; atomic */
     struct recorder_retry retry; /* of attaching */
     struct process_control *control;
     struct recorder_retry late_retry;
-    struct recorder_thread *late; /* set once */
+    struct recorder_thread *late; /* what the threads share whose own ring is gone; set once, not atomic */
     /* While this process may call it; NULL: it may not. */
     const struct sink_provider *second_sink;
-    bool main_has_ended; /* atomic */
+    bool main_has_ended;   /* atomic */
+    uint32_t loading_lock; /* of heap/loading.c */
+    uint32_t loaders;      /* threads that load; atomic */
     uint32_t threads_lock;
     struct recorder_thread *threads; /* a list of all that have a ring, guarded by threads_lock */
 };
@@ -53,6 +56,10 @@ void recorder_session_end(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
 const char *recorder_directory(void);
+/// Neither rings nor files of the recording may grow much (session_control).
+bool recorder_memory_is_scarce(void);
+/// Nobody will read what is emitted: it has closed the session, or was not heard of for seconds.
+bool recorder_collector_is_gone(void);
 
 /// This process image, attached or not; NULL without a session.
 struct recorder_process *recorder_process_page(void);
@@ -64,6 +71,10 @@ struct recorder_process *recorder_process_current(void);
 /// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
 /// attach, for the control pages of this process and its fork children.
 extern bool recorder_malloc_is_unhooked;
+
+/// A library of this process is not recorded, and its fork children's neither. A path that was noted with that reason
+/// is not noted again. Threads: any; async-signal-safe.
+void recorder_note_unhooked(const char *path, enum unhooked_reason reason);
 
 /// Who the calling process is, also in a vfork child. Async-signal-safe.
 void process_identity_read(struct process_identity *identity);

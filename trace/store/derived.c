@@ -76,7 +76,8 @@ static int write_callsite(const struct writer *writer, const struct slots *slots
     return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), VALUE(sum.allocations),
                      VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.left_allocations), VALUE(sum.left_bytes),
                      VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary), VALUE(sum.lifetime_ns),
-                     owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL);
+                     owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL, VALUE(sum.shared_bytes),
+                     VALUE(sum.left_shared), VALUE(sum.peak_shared));
 }
 
 /* How what is left of a call site grew with its own allocations. */
@@ -112,14 +113,12 @@ static int write_work(const struct writer *writer, uint32_t process_id, const st
 {
     struct work_mark begin = work->first;
     int error = VARVE_OK;
-    for (uint32_t i = 0; i <= work->count && work->allocations > 0 && error == VARVE_OK; i++) {
-        const uint64_t from = i * work->every;
-        const bool is_last = i == work->count;
-        const uint64_t to = is_last ? work->allocations : from + work->every;
-        const struct work_mark end = is_last ? work->last : work->marks[i];
-        if (to > from && end.seq > begin.seq) {
-            error = WRITE_ROW(writer, STATEMENT_WORK, VALUE(process_id), VALUE(begin.seq), VALUE(begin.ns), VALUE(from),
-                              VALUE(end.seq), VALUE(end.ns), VALUE(to));
+    for (uint32_t i = 0; i <= work->count && error == VARVE_OK; i++) {
+        const struct work_mark end = i == work->count ? work->last : work->marks[i];
+        if (end.seq > begin.seq) {
+            error = WRITE_ROW(writer, STATEMENT_WORK, VALUE(process_id), VALUE(begin.seq), VALUE(begin.ns),
+                              VALUE(begin.active_ns), VALUE(begin.allocations), VALUE(end.seq), VALUE(end.ns),
+                              VALUE(end.active_ns), VALUE(end.allocations));
         }
         begin = end;
     }
@@ -273,10 +272,11 @@ static int write_host_peak(const struct writer *writer)
     const struct derive_host_peak *peak = &derive->host_peak;
     const bool has_both = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.allocations > 0 &&
                           derive->domains[slot_of(DOMAIN_MMAP, 0)].all.allocations > 0;
-    return has_both && peak->seq != 0
-               ? WRITE_ROW(writer, STATEMENT_HOST_PEAK, VALUE(peak->bytes), VALUE(peak->heap_bytes),
-                           VALUE(peak->mmap_bytes), VALUE(peak->seq), VALUE(peak->ts_ns))
-               : VARVE_OK;
+    if (!has_both || peak->seq == 0) {
+        return VARVE_OK;
+    }
+    return WRITE_ROW(writer, STATEMENT_HOST_PEAK, VALUE(peak->bytes), VALUE(peak->heap_bytes), VALUE(peak->mmap_bytes),
+                     VALUE(peak->seq), VALUE(peak->ts_ns));
 }
 
 static int write_totals(const struct writer *writer)

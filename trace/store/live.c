@@ -48,7 +48,7 @@ static const char *const sql[LIVE_STATEMENTS] = {
     [LIVE_CLEAR_ALLOCATOR] = "DELETE FROM allocator_stat",
     [LIVE_CLEAR_PROCESS] = "DELETE FROM process",
     [LIVE_MOMENT] = "INSERT INTO moment VALUES"
-                    " (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, nullif(?12, 0), ?13, ?14, ?15)",
+                    " (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, nullif(?11, 0), ?12, ?13, ?14)",
     [LIVE_TOTAL] =
         "INSERT INTO total_stat SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?11, ?12, NULL), ?13, ?14,"
         " coalesce((SELECT allocations FROM total_before WHERE process_id = ?1 AND domain = ?2 AND device = ?3), 0),"
@@ -154,13 +154,13 @@ int live_begin(struct live *live, const struct live_moment *moment)
     if (error != VARVE_OK) {
         return error;
     }
-    BIND(live, LIVE_MOMENT, live->number + 1, moment->ts_ns, live->ts_ns, moment->start_ns, 0, moment->pid,
-         moment->is_over, clamp(moment->events), live->events, clamp(moment->waiting), clamp(moment->lost),
-         clamp(moment->rss_bytes), moment->processes, moment->processes_running, moment->threads);
-    bind_text(live, LIVE_MOMENT, 5, moment->command);
+    BIND(live, LIVE_MOMENT, live->number + 1, moment->ts_ns, live->ts_ns, 0, moment->pid, moment->is_over,
+         clamp(moment->events), live->events, clamp(moment->waiting), clamp(moment->lost), clamp(moment->rss_bytes),
+         moment->processes, moment->processes_running, moment->threads);
+    bind_text(live, LIVE_MOMENT, 4, moment->command);
     if (!has_before) {
         sqlite3_bind_null(statement, 3);
-        sqlite3_bind_null(statement, 9);
+        sqlite3_bind_null(statement, 8);
     }
     live->number++;
     live->ts_ns = moment->ts_ns;

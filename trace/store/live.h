@@ -16,7 +16,7 @@ struct store_symbol;
 struct total;
 
 struct live_moment {
-    int64_t ts_ns, start_ns;
+    int64_t ts_ns;
     const char *command;
     int32_t pid;
     bool is_over;

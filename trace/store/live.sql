@@ -4,7 +4,7 @@
 -- names and meanings that they have there (views.sql); ..._per_s: since the moment before, NULL where there was none.
 
 CREATE TABLE moment(number INTEGER NOT NULL, -- of the moment, from 1
-    ts_ns INTEGER NOT NULL, before_ns INTEGER, start_ns INTEGER NOT NULL, command TEXT,
+    ts_ns INTEGER NOT NULL, before_ns INTEGER, command TEXT,
     pid INTEGER NOT NULL,      -- of the collector
     is_over INTEGER NOT NULL,  -- no event will follow
     events INTEGER NOT NULL, events_before INTEGER, waiting INTEGER NOT NULL, -- in rings, not taken yet
@@ -34,7 +34,7 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, rank INTEGER,
 
 -- One row.
 CREATE VIEW recording AS
-    SELECT number, command, pid, is_over, ts_ns - start_ns AS duration_ns, events,
+    SELECT number, command, pid, is_over, ts_ns AS duration_ns, events,
         1e9 * (events - events_before) / (ts_ns - before_ns) AS events_per_s, waiting, lost, rss_bytes, processes,
         processes_running, threads
     FROM moment;

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Tables of a trace database. Times: ns since the trace began. Sizes: bytes. Addresses: integers.
+-- Tables of a trace database. Times: ns since the trace began (the program's start). Sizes: bytes. Addresses: integers.
 -- Codes (kind, cause, domain) are small integers here and text in the views. Columns may be added, never
 -- renamed or dropped; a change that a reader must know about raises user_version.
 
@@ -148,6 +148,9 @@ CREATE TABLE callsite_stat(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL
     peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain, of each device
     temporary INTEGER NOT NULL, lifetime_ns INTEGER NOT NULL,       -- lifetimes of the freed ones, added up
     process_id INTEGER, -- the only one that used it; NULL: see callsite_share
+    -- of domain python: bytes of objects that are in the heap as well (above 512 bytes), in all, live and at the peak
+    shared_bytes INTEGER NOT NULL DEFAULT 0, live_shared_bytes INTEGER NOT NULL DEFAULT 0,
+    peak_shared_bytes INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
 -- Of call sites that several processes used, what each of them has; process_id 0: processes that had ended, together,
 -- once there were a million rows of such.
@@ -175,10 +178,11 @@ CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, dev
 CREATE TABLE callsite_growth(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL, tenth INTEGER NOT NULL,
     live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, PRIMARY KEY(callsite_id, domain, tenth))
     STRICT, WITHOUT ROWID;
--- A process's own work: the allocations that it had made by event seq, and how many with each event until end_seq.
+-- A process's own work: how long it had been active by event seq (from one allocation to the next, 200 us at most), the
+-- allocations that it had made, and what each event until end_seq adds to both.
 CREATE TABLE work(process_id INTEGER NOT NULL, seq INTEGER NOT NULL, ts_ns INTEGER NOT NULL,
-    allocations INTEGER NOT NULL, end_seq INTEGER NOT NULL, end_ns INTEGER NOT NULL, rate REAL NOT NULL,
-    PRIMARY KEY(process_id, seq)) STRICT, WITHOUT ROWID;
+    active_ns INTEGER NOT NULL, allocations INTEGER NOT NULL, end_seq INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    rate REAL NOT NULL, allocation_rate REAL NOT NULL, PRIMARY KEY(process_id, seq)) STRICT, WITHOUT ROWID;
 -- Every event while a trace is short, else thinned by time: allocated_max is the maximum since the row before.
 CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,

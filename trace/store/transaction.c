@@ -47,7 +47,8 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
                           " live_allocations = live_allocations + excluded.live_allocations,"
                           " live_bytes = live_bytes + excluded.live_bytes"),
     [STATEMENT_HOST_PEAK] = "INSERT INTO host_peak VALUES",
-    [STATEMENT_WORK] = "INSERT INTO work SELECT ?1, ?2, ?3, ?4, ?5, ?6, 1.0 * (?7 - ?4) / (?5 - ?2)",
+    [STATEMENT_WORK] = ("INSERT INTO work SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1.0 * (?8 - ?4) / (?6 - ?2),"
+                        " 1.0 * (?9 - ?5) / (?6 - ?2)"),
     [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
     [STATEMENT_CALLSITE_SHARE] =
         ("INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

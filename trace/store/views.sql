@@ -34,17 +34,15 @@ CREATE VIEW stack_node AS
         (SELECT f.pc FROM stack_frame f WHERE f.id = n.frame_id) AS pc
     FROM stack_node_row n;
 
--- One row: the recording as a whole. end_ns: of the program and of all recorded processes, or when the recording
--- stopped while some still ran. processes: one that executes another program stays the same process; images: rows of
--- process, a new one with each program that is executed.
+-- One row: the recording as a whole. begin_ns: 0, as times count from the program's start; end_ns: of the program and
+-- of all recorded processes, or when the recording stopped while some still ran. processes: one that executes another
+-- program stays the same process; images: rows of process, a new one with each program that is executed.
 CREATE VIEW recording AS
-    SELECT t.begin_ns, t.end_ns, t.end_ns - t.begin_ns AS duration_ns, p.processes, p.images, p.processes_running,
+    SELECT 0 AS begin_ns, t.end_ns, t.end_ns AS duration_ns, p.processes, p.images, p.processes_running,
         (SELECT count(*) FROM thread) AS threads, (SELECT sum(stored) FROM thread) AS events
-    FROM (SELECT b.begin_ns, max(b.begin_ns,
-                b.begin_ns + coalesce((SELECT value FROM meta WHERE key = 'duration_ns'), 0),
+    FROM (SELECT max(0, coalesce((SELECT value FROM meta WHERE key = 'duration_ns'), 0),
                 coalesce((SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0),
-                coalesce((SELECT max(end_ns) FROM process), 0)) AS end_ns
-            FROM (SELECT coalesce((SELECT value FROM meta WHERE key = 'program_start_ns'), 0) AS begin_ns) b) t
+                coalesce((SELECT max(end_ns) FROM process), 0)) AS end_ns) t
         CROSS JOIN (SELECT count(*) FILTER (WHERE previous IS NOT 'exec') AS processes, count(*) AS images,
                 count(*) FILTER (WHERE end_cause = 'running') AS processes_running
             FROM (SELECT end_cause, lag(end_cause) OVER (PARTITION BY pid ORDER BY id) AS previous FROM process)) p;
@@ -120,6 +118,41 @@ CREATE VIEW callsite_total_process AS
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
     WHERE t.domain <> 7;
+
+-- The sums of callsite_total by the user's line and domain. shared_bytes, live_shared_bytes, peak_shared_bytes: of
+-- objects of Python that are in the heap as well (see leak_tenth).
+CREATE VIEW line_total AS
+    SELECT d.name AS domain, g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
+        s.module AS user_module, s.is_python AS user_is_python, g.callsites, g.allocations, g.frees, g.bytes,
+        g.live_allocations, g.live_bytes, g.peak_allocations, g.peak_bytes, g.temporary, g.shared_bytes,
+        g.live_shared_bytes, g.peak_shared_bytes
+    FROM (SELECT t.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id, count(*) AS callsites,
+            sum(t.allocations) AS allocations, sum(t.frees) AS frees, sum(t.bytes) AS bytes,
+            sum(t.live_allocations) AS live_allocations, sum(t.live_bytes) AS live_bytes,
+            sum(t.peak_allocations) AS peak_allocations, sum(t.peak_bytes) AS peak_bytes,
+            sum(t.temporary) AS temporary, sum(t.shared_bytes) AS shared_bytes,
+            sum(t.live_shared_bytes) AS live_shared_bytes, sum(t.peak_shared_bytes) AS peak_shared_bytes
+        FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain <> 7 GROUP BY 1, 2) g
+        JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id;
+
+-- Lines that have bytes in the heap and in Python's own memory (record --python-allocators): what they have of each,
+-- and together, where objects that are in both count once. At the peak: of either domain at its own, as of several
+-- devices.
+CREATE VIEW line_together AS
+    SELECT g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
+        s.module AS user_module, s.is_python AS user_is_python, g.heap_bytes, g.python_bytes,
+        g.heap_bytes + g.python_bytes - g.shared AS together_bytes, g.live_heap_bytes, g.live_python_bytes,
+        g.live_heap_bytes + g.live_python_bytes - g.live_shared AS live_together_bytes, g.peak_heap_bytes,
+        g.peak_python_bytes, g.peak_heap_bytes + g.peak_python_bytes - g.peak_shared AS peak_together_bytes
+    FROM (SELECT user_symbol_id, sum(iif(domain = 'heap', bytes, 0)) AS heap_bytes,
+            sum(iif(domain = 'python', bytes, 0)) AS python_bytes, sum(shared_bytes) AS shared,
+            sum(iif(domain = 'heap', live_bytes, 0)) AS live_heap_bytes,
+            sum(iif(domain = 'python', live_bytes, 0)) AS live_python_bytes, sum(live_shared_bytes) AS live_shared,
+            sum(iif(domain = 'heap', peak_bytes, 0)) AS peak_heap_bytes,
+            sum(iif(domain = 'python', peak_bytes, 0)) AS peak_python_bytes, sum(peak_shared_bytes) AS peak_shared
+        FROM line_total WHERE domain IN ('heap', 'python') AND EXISTS (SELECT 1 FROM total_stat WHERE domain = 9)
+        GROUP BY 1 HAVING count(*) = 2) g
+        LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
 -- Per domain and device: all processes together. peak_*: when the sum of all processes was largest, for the first time.
 CREATE VIEW total AS
@@ -346,62 +379,83 @@ CREATE VIEW leak_moment AS
         FROM process) p;
 
 -- Blocks by line, and by the tenths of the line's time in which they were made and freed: live at the end of tenth i
--- are those with made_in <= i AND freed_in > i; freed_in 11: live at the moment. Time is the program's own work: what
--- its process had allocated by then, so that waiting is no time. The line's time is that from its first block that
--- lasted to the end. Blocks that lived within one tenth are not counted, nor are those freed within a hundredth of the
--- process's work. first_ns, last_ns: when the first and the last of them were allocated, since their process began;
--- largest: size and, in the low 32 bits, call site of the largest; allocations: of the line in the whole recording;
--- process_work: the most work of its processes; cover: the largest part of it that was the line's time; line_work: that
--- of the line's time, in all processes; shared_bytes: of objects of Python that are in the heap as well (above 512
--- bytes: Python's allocator asks malloc for each).
+-- are those with made_in <= i AND freed_in > i; freed_in 11: live at the moment. Time is the program's own work: how
+-- long its process had been active by then, so that waiting is no time, and how much it had allocated, so that neither
+-- a burst of allocations nor a long computation is all of it; both as parts of the process's whole, which is 2. The
+-- line's time is that from its first block that lasted to the end. Blocks that lived within one tenth are not counted,
+-- nor are those freed within a hundredth of the process's work. first_ns, last_ns: when the first and the last of them
+-- were allocated; largest: size and, in the low 32 bits, call site of the largest; allocations: of the line in the
+-- whole recording; process_work: allocations of the processes of the live ones, on average, 0 of those that exec
+-- replaced; cover: the largest part of a process's allocations, or of the time that it was active, that was in the
+-- line's time; line_work: allocations in the line's time, of all processes; recurrence: over how many tenths each of
+-- its call sites made those that live, of all that the line did: 0 where each did in one, 1 where chance could have
+-- dealt them so; shared_bytes: of objects of Python that are in the heap as well (above 512 bytes: Python's allocator
+-- asks malloc for each).
 CREATE VIEW leak_tenth AS
-    WITH moment AS MATERIALIZED (
-            SELECT *, 1.0 * max(1, to_work - from_work) AS run,
-                iif(EXISTS (SELECT 1 FROM work), (to_work - from_work) / 100, 0) AS lasting -- in events, which are more
-            FROM (SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment,
-                    coalesce((SELECT w.allocations + w.rate * (w.end_seq - w.seq)
-                            * (min(l.begin_ns, w.end_ns) - w.ts_ns) / max(1, w.end_ns - w.ts_ns) FROM work w
-                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.begin_ns ORDER BY w.seq DESC LIMIT 1),
-                        iif(EXISTS (SELECT 1 FROM work w WHERE w.process_id = l.process_id), 0, l.begin_ns))
-                        AS from_work,
-                    coalesce((SELECT w.allocations + w.rate * (w.end_seq - w.seq)
-                            * (min(l.end_ns, w.end_ns) - w.ts_ns) / max(1, w.end_ns - w.ts_ns) FROM work w
-                        WHERE w.process_id = l.process_id AND w.ts_ns <= l.end_ns ORDER BY w.seq DESC LIMIT 1),
-                        l.end_ns) AS to_work
-                FROM leak_moment l)),
+    WITH edge AS (
+            SELECT l.process_id, l.ns, (SELECT w.seq FROM work w WHERE w.process_id = l.process_id AND w.ts_ns <= l.ns
+                ORDER BY w.seq DESC LIMIT 1) AS seq, EXISTS (SELECT 1 FROM work w WHERE w.process_id = l.process_id)
+                AS is_known
+            FROM (SELECT process_id, begin_ns AS ns FROM leak_moment
+                UNION SELECT process_id, end_ns FROM leak_moment) l),
+        reached AS MATERIALIZED (
+            SELECT e.process_id, e.ns, coalesce(w.active_ns + w.rate * (w.end_seq - w.seq)
+                    * (min(e.ns, w.end_ns) - w.ts_ns) / max(1, w.end_ns - w.ts_ns), iif(is_known, 0, e.ns)) AS active,
+                coalesce(w.allocations + w.allocation_rate * (w.end_seq - w.seq)
+                    * (min(e.ns, w.end_ns) - w.ts_ns) / max(1, w.end_ns - w.ts_ns), iif(is_known, 0, e.ns))
+                    AS allocations
+            FROM edge e LEFT JOIN work w ON w.process_id = e.process_id AND w.seq = e.seq),
+        moment AS MATERIALIZED (
+            SELECT l.process_id, l.begin_ns, l.from_ns, l.at_ns, l.moment, 1.0 * max(1, t.active - f.active) AS active,
+                1.0 * max(1, t.allocations - f.allocations) AS run, t.allocations AS to_allocations,
+                1.0 * t.active / max(1, t.active - f.active)
+                    + 1.0 * t.allocations / max(1, t.allocations - f.allocations) AS to_work
+            FROM leak_moment l JOIN reached f ON f.process_id = l.process_id AND f.ns = l.begin_ns
+                JOIN reached t ON t.process_id = l.process_id AND t.ns = l.end_ns),
         placed AS MATERIALIZED (
             SELECT a.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, a.process_id, a.callsite_id,
-                a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run, m.to_work, m.moment,
-                coalesce((SELECT w.allocations + (min(a.alloc_seq, w.end_seq) - w.seq) * w.rate FROM work w
+                a.size, a.alloc_seq, a.alloc_ns,
+                coalesce((SELECT (w.active_ns + (min(a.alloc_seq, w.end_seq) - w.seq) * w.rate) / m.active
+                        + (w.allocations + (min(a.alloc_seq, w.end_seq) - w.seq) * w.allocation_rate) / m.run
+                    FROM work w
                     WHERE w.process_id = a.process_id AND w.seq <= a.alloc_seq ORDER BY w.seq DESC LIMIT 1),
-                    a.alloc_ns) AS made,
+                    a.alloc_ns / m.active + a.alloc_ns / m.run) AS made,
                 CASE WHEN a.free_ns <= m.at_ns THEN
-                    coalesce((SELECT w.allocations + (min(a.free_requested_seq, w.end_seq) - w.seq) * w.rate FROM work w
+                    coalesce((SELECT (w.active_ns + (min(a.free_requested_seq, w.end_seq) - w.seq) * w.rate) / m.active
+                            + (w.allocations + (min(a.free_requested_seq, w.end_seq) - w.seq) * w.allocation_rate)
+                            / m.run FROM work w
                         WHERE w.process_id = a.process_id AND w.seq <= a.free_requested_seq
                         ORDER BY w.seq DESC LIMIT 1),
-                        a.free_ns) END AS freed
+                        a.free_ns / m.active + a.free_ns / m.run) END AS freed
             FROM allocation a CROSS JOIN moment m ON m.process_id = a.process_id
                 LEFT JOIN callsite c ON c.id = a.callsite_id
-            WHERE (a.free_ns IS NULL OR a.free_requested_seq - a.alloc_seq >= m.lasting OR a.free_ns > m.at_ns)
+            WHERE (a.free_ns IS NULL OR a.free_ns > m.at_ns OR a.free_ns - a.alloc_ns >= m.active / 100
+                    OR a.free_requested_seq - a.alloc_seq >= m.run / 100) -- in time and in events, which are more
                 AND a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> 7),
-        lasting AS (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= run / 100.0),
+        lasting AS (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= 0.02),
+        first AS MATERIALIZED (
+            SELECT domain, symbol_id, process_id, min(made) AS made, min(alloc_seq) AS seq, min(alloc_ns) AS ns,
+                sum(freed IS NULL) AS kept
+            FROM lasting GROUP BY 1, 2, 3 HAVING kept > 0),
         whole AS MATERIALIZED (
             SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, sum(x.allocations) AS allocations
-            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY 1, 2),
-        first AS (
-            SELECT domain, symbol_id, process_id, max(run) AS run, max(to_work) AS to_work, max(moment) AS moment,
-                min(made) AS made, sum(freed IS NULL) AS kept
-            FROM lasting GROUP BY 1, 2, 3 HAVING kept > 0),
+            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id
+            WHERE coalesce(c.user_symbol_id, c.symbol_id, 0) IN (SELECT symbol_id FROM first) GROUP BY 1, 2),
         axis AS MATERIALIZED (
-            SELECT f.domain, f.symbol_id, f.process_id, f.run, f.made AS first, f.moment, h.allocations,
-                1.0 * max(1, f.to_work - f.made) AS span
-            FROM first f LEFT JOIN whole h ON h.domain = f.domain AND h.symbol_id = f.symbol_id),
+            SELECT f.domain, f.symbol_id, f.process_id, m.run, f.made AS first, m.moment, f.kept, h.allocations,
+                max(1e-9, m.to_work - f.made) AS span,
+                1.0 * max(1, m.to_allocations - coalesce(
+                    (SELECT w.allocations + (min(f.seq, w.end_seq) - w.seq) * w.allocation_rate FROM work w
+                    WHERE w.process_id = f.process_id AND w.seq <= f.seq ORDER BY w.seq DESC LIMIT 1), f.ns)) AS work
+            FROM first f JOIN moment m ON m.process_id = f.process_id
+                LEFT JOIN whole h ON h.domain = f.domain AND h.symbol_id = f.symbol_id),
         line AS MATERIALIZED (
-            SELECT domain, symbol_id, max(allocations) AS allocations, max(iif(moment = 'exec', 0.0, run)) AS run,
-                max(span / run) AS cover, sum(span) AS work
+            SELECT domain, symbol_id, max(allocations) AS allocations,
+                1.0 * sum(iif(moment = 'exec', 0.0, run) * kept) / sum(kept) AS run,
+                max(max(work / run, span - work / run)) AS cover, sum(work) AS work
             FROM axis GROUP BY 1, 2),
-        crossing AS (
-            SELECT p.domain, p.symbol_id, p.size, p.since_ns, p.callsite_id,
+        crossing AS MATERIALIZED (
+            SELECT p.domain, p.symbol_id, p.size, p.alloc_ns, p.callsite_id,
                 CAST(min(10, max(1, (p.made - x.first) * 10 / x.span + 1)) AS INTEGER) AS made_in,
                 CAST(iif(p.freed IS NULL, 11, min(10, (p.freed - x.first) * 10 / x.span + 1)) AS INTEGER) AS freed_in
             FROM lasting p CROSS JOIN axis x ON x.domain = p.domain AND x.symbol_id = p.symbol_id
@@ -409,31 +463,49 @@ CREATE VIEW leak_tenth AS
         cell AS (
             SELECT domain, symbol_id, made_in, freed_in, count(*) AS blocks, sum(size) AS bytes,
                 sum(iif(domain = 9 AND size > 512, size, 0)) AS shared_bytes,
-                min(since_ns) AS first_ns, max(since_ns) AS last_ns,
+                min(alloc_ns) AS first_ns, max(alloc_ns) AS last_ns,
                 max((min(size, 1073741823) << 32) + coalesce(callsite_id, 0)) AS largest
-            FROM crossing WHERE freed_in > made_in GROUP BY 1, 2, 3, 4)
+            FROM crossing WHERE freed_in > made_in GROUP BY 1, 2, 3, 4),
+        made AS (
+            SELECT domain, symbol_id, callsite_id, made_in, count(*) AS blocks FROM crossing WHERE freed_in = 11
+            GROUP BY 1, 2, 3, 4),
+        whole_made AS (
+            SELECT domain, symbol_id, 1.0 * sum(blocks) * sum(blocks) / sum(blocks * blocks) AS even
+            FROM (SELECT domain, symbol_id, sum(blocks) AS blocks FROM made GROUP BY domain, symbol_id, made_in)
+            GROUP BY 1, 2),
+        site AS (
+            SELECT domain, symbol_id, sum(blocks) AS blocks,
+                1.0 * sum(blocks) * sum(blocks) / sum(blocks * blocks) AS even
+            FROM made GROUP BY domain, symbol_id, callsite_id HAVING sum(blocks) > 1),
+        again AS (
+            SELECT s.domain, s.symbol_id, sum(s.blocks * (s.even - 1) * (w.even + s.blocks - 1)
+                / ((w.even - 1) * (s.blocks - 1))) / sum(s.blocks) AS recurrence
+            FROM site s JOIN whole_made w ON w.domain = s.domain AND w.symbol_id = s.symbol_id AND w.even > 1
+            GROUP BY 1, 2)
     SELECT c.domain, nullif(c.symbol_id, 0) AS user_symbol_id, c.made_in, c.freed_in, c.blocks, c.bytes,
         c.shared_bytes, c.first_ns, c.last_ns, c.largest, l.allocations, l.run AS process_work, l.cover,
-        l.work AS line_work
-    FROM cell c CROSS JOIN line l ON l.domain = c.domain AND l.symbol_id = c.symbol_id;
+        l.work AS line_work, min(1.0, coalesce(r.recurrence, 1.0)) AS recurrence
+    FROM cell c CROSS JOIN line l ON l.domain = c.domain AND l.symbol_id = c.symbol_id
+        LEFT JOIN again r ON r.domain = c.domain AND r.symbol_id = c.symbol_id;
 
 -- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and
 -- live_bytes_1 to live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and
 -- byte_growth. Both are products of
 --   - how evenly it grew over the tenths of the line's time (see leak_tenth), from the one on in which it began (with a
---     fiftieth of what is live): by the number of tenths
---     that are as uneven (the inverse of the sum of the squares of their shares) both in what stayed from each tenth
---     on, that is the least that there ever was later, and, of the number, in when the live ones were made; the smaller
---     of the two: 0 where one tenth has all, 1 where all of them have the same;
---   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths (two or one, of a
---     line that began late) by that of as many on average, 1 at most;
+--     fiftieth of what is live): by the number of tenths that are as uneven (the inverse of the sum of the squares of
+--     their shares) both in what stayed from each tenth on, that is the least that there ever was later, and, of the
+--     number, in when the live ones were made; the smaller of the two: 0 up to three tenths of them all, 1 from eight
+--     on, as a busy machine makes steps uneven, too;
+--   - whether it still grows: 0.15, and 0.85 times the growth of the last three tenths (two or one, of a line that
+--     began late) by three quarters of that of as many on average, 1 at most;
 --   - how steadily: what is live by the sum of all rises and falls from tenth to tenth, which is 1 where it never fell;
 --   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the
 --     end of any tenth;
 --   - for how long: 1 if the line's time was a quarter of the process's work or more, below in proportion; or, of a
 --     line that began late, whether others worked meanwhile: four allocations for each live one, a fiftieth of all;
---   - whether the process worked for long: 1 from a quarter of the most work of a process on, below in proportion.
---     Short helpers are all start.
+--   - whether its call sites come again (recurrence): an import has each once;
+--   - whether the processes of the live ones worked for long, on average: 1 from a quarter of the most work of a
+--     process on, below in proportion. Short helpers are all start, and what another program replaced is gone.
 -- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a
 -- tenth or two. Of a line of which 19 in 20 were freed again all this is by the tenths of its own allocations
 -- (callsite_growth): those that stay are few, and come all along, as in the error path of work that is over long before
@@ -467,7 +539,7 @@ CREATE VIEW leak_line AS
                 sum(iif(made_in <= 9 AND freed_in > 9, bytes, 0)) AS b_9,
                 sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
                 min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
-                max(process_work) AS run, max(cover) AS cover, max(line_work) AS work,
+                max(process_work) AS run, max(cover) AS cover, max(line_work) AS work, max(recurrence) AS recurrence,
                 max(allocations) AS allocations,
                 max(iif(freed_in = 11, largest, 0)) AS largest,
                 sum(iif(freed_in = 11, shared_bytes, 0)) AS shared_bytes
@@ -488,7 +560,7 @@ CREATE VIEW leak_line AS
             WHERE NOT EXISTS (SELECT 1 FROM leak_moment WHERE from_ns >= 0 OR moment = 'time') GROUP BY 1, 2),
         line AS (
             SELECT w.domain, w.user_symbol_id, w.blocks, w.first_ns, w.last_ns, w.run, w.cover, w.work, w.allocations,
-                w.largest, w.shared_bytes, w.n_10, w.b_10, o.n_10 IS NOT NULL AS is_few,
+                w.recurrence, w.largest, w.shared_bytes, w.n_10, w.b_10, o.n_10 IS NOT NULL AS is_few,
                 iif(o.n_10 IS NULL, w.made_squares, 0.0) AS made_squares,
                 coalesce(w.n_10 * o.n_1 / o.n_10, w.n_1) AS n_1,
                 coalesce(CAST(1.0 * w.b_10 * o.b_1 / o.b_10 AS INTEGER), w.b_1) AS b_1,
@@ -554,22 +626,22 @@ CREATE VIEW leak_line AS
             FROM low),
         recent AS (
             SELECT *,
-                min(1.0, 1.0 * (n_10 - CASE WHEN span > 8 THEN ln_7 WHEN span > 4 THEN ln_8 ELSE ln_9 END) * span
+                min(1.0, 4.0 / 3 * (n_10 - CASE WHEN span > 8 THEN ln_7 WHEN span > 4 THEN ln_8 ELSE ln_9 END) * span
                     / n_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END) AS recent,
-                iif(b_10 = 0, 0.0, min(1.0, 1.0 * (b_10 - CASE WHEN span > 8 THEN lb_7 WHEN span > 4 THEN lb_8
+                iif(b_10 = 0, 0.0, min(1.0, 4.0 / 3 * (b_10 - CASE WHEN span > 8 THEN lb_7 WHEN span > 4 THEN lb_8
                     ELSE lb_9 END) * span
                     / b_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END)) AS byte_recent,
-                min(1.0, (tenths - 1) / max(1, span - 1)) AS evenness,
-                min(1.0, (byte_tenths - 1) / max(1, span - 1)) AS byte_evenness
+                min(1.0, max(0.0, ((tenths - 1) / max(1, span - 1) - 0.3) / 0.5)) AS evenness,
+                min(1.0, max(0.0, ((byte_tenths - 1) / max(1, span - 1) - 0.3) / 0.5)) AS byte_evenness
             FROM even),
         weighed AS (
-            SELECT *, max(is_few, min(1.0, 0.4 * cover * span),
+            SELECT *, max(is_few, recurrence * max(min(1.0, 0.4 * cover * span),
                     min(1.0, max(0.0, (work - coalesce(allocations, work)) / (4.0 * n_10)))
-                    * min(1.0, 5.0 * cover * span)) * min(1.0, 4.0 * run / max(1, max(run) OVER ())) AS weight
+                    * min(1.0, 5.0 * cover * span))) * min(1.0, 4.0 * run / max(1, max(run) OVER ())) AS weight
             FROM recent),
         scored AS (
-            SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
-                byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
+            SELECT *, evenness * (0.15 + 0.85 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
+                byte_evenness * (0.15 + 0.85 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
                     AS byte_growth
             FROM weighed),
         grown AS (

@@ -2,8 +2,8 @@
 /*
  * One ELF file that a recorded process had mapped: opened through libdwfl, which also unpacks
  * .gnu_debugdata, checked by its build id, and its symbol table sorted once (libdwfl's own look-up reads all
- * symbols for each address). If the file is no longer what ran, nothing is resolved,
- * because a wrong name is worse than none. Called by symbols.c.
+ * symbols for each address). If the file is no longer what ran, what was held of it is read (image.c); without
+ * that nothing is resolved, because a wrong name is worse than none. Called by symbols.c.
  */
 #include "trace/symbols/module.h"
 
@@ -223,7 +223,7 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
 static bool is_what_ran(const struct symbols_module *module)
 {
     if (module->build_id_bytes == 0) {
-        return true;
+        return true; /* open_named has looked */
     }
     const unsigned char *bits = NULL;
     GElf_Addr address;
@@ -231,18 +231,37 @@ static bool is_what_ran(const struct symbols_module *module)
     return bytes > 0 && (size_t)bytes == module->build_id_bytes && memcmp(bits, module->build_id, (size_t)bytes) == 0;
 }
 
-void symbols_module_open(struct symbols_module *module)
+static void close_file(struct symbols_module *module)
+{
+    if (module->dwfl) {
+        dwfl_end(module->dwfl);
+    }
+    module->dwfl = NULL;
+    module->handle = NULL;
+}
+
+/* The file that has the name now; -1: none, or another one than what is held, and no build id could tell. */
+static int open_named(struct symbols_module *module)
 {
     int file = open_regular(module->path, &module->bytes);
-    void **userdata = NULL;
+    if (file >= 0 && module->build_id_bytes == 0 && module->image && !symbols_image_is(module->image, file)) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+/* True if it is what ran. Takes the descriptor. */
+static bool report_file(struct symbols_module *module, int file)
+{
     if (file < 0) {
-        return;
+        return false;
     }
     debug_path = module->symbols->debug_path;
     module->dwfl = dwfl_begin(&callbacks);
     if (!module->dwfl) {
         close(file);
-        return;
+        return false;
     }
     /* Base 0: addresses are those of the file. libdwfl owns the descriptor from here on, if it takes it. */
     dwfl_report_begin(module->dwfl);
@@ -252,16 +271,26 @@ void symbols_module_open(struct symbols_module *module)
         close(file);
     }
     GElf_Addr bias = 0;
-    Elf *elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
-    if (!elf || bias != 0 || !is_what_ran(module)) {
-        dwfl_end(module->dwfl);
-        module->dwfl = NULL;
-        module->handle = NULL;
-        return;
+    if (!module->handle || !dwfl_module_getelf(module->handle, &bias) || bias != 0 || !is_what_ran(module)) {
+        close_file(module);
+        return false;
     }
+    return true;
+}
+
+void symbols_module_open(struct symbols_module *module)
+{
+    if (!report_file(module, open_named(module))) {
+        if (!module->image || !report_file(module, symbols_image_open(module->image))) {
+            return;
+        }
+        module->bytes = module->image->length;
+    }
+    void **userdata = NULL;
+    GElf_Addr bias = 0;
     dwfl_module_info(module->handle, &userdata, NULL, NULL, NULL, NULL, NULL, NULL);
     *userdata = module;
-    if (unpacked_bytes(elf) <= UNPACKED_MAX) {
+    if (unpacked_bytes(dwfl_module_getelf(module->handle, &bias)) <= UNPACKED_MAX) {
         module->dwarf = dwfl_module_getdwarf(module->handle, &module->dwarf_bias);
         symbols_dwarf_open(module);
     }
@@ -273,10 +302,6 @@ void symbols_module_close(struct symbols_module *module)
     symbols_dwarf_close(module);
     symbols_ranges_free(&module->sized);
     symbols_ranges_free(&module->unsized);
-    if (module->dwfl) {
-        dwfl_end(module->dwfl);
-    }
-    module->dwfl = NULL;
-    module->handle = NULL;
+    close_file(module);
     module->bytes = 0;
 }

@@ -8,6 +8,7 @@
 #define VARVE_TRACE_SYMBOLS_MODULE_H
 
 #include "trace/symbols/demangle.h"
+#include "trace/symbols/image.h"
 #include "trace/symbols/range.h"
 
 #include <stddef.h>
@@ -19,11 +20,11 @@ struct Dwfl_Module;
 struct symbols_unit;
 
 #define SYMBOLS_MODULES_MAX 16U
-#define SYMBOLS_BUILD_ID_MAX 64U
 
 struct symbols_module {
     const struct symbols *symbols;
     char *path;
+    struct symbols_image *image; /* the file as it ran, NULL: not held; borrowed */
     uint8_t build_id[SYMBOLS_BUILD_ID_MAX];
     size_t build_id_bytes;
     uint64_t used;     /* counter of symbols at the last look-up */
@@ -52,7 +53,7 @@ struct symbols {
 /// Look for separate debug files below `directory` too, as below /usr/lib/debug.
 int symbols_add_debug_root(struct symbols *symbols, const char *directory);
 
-/// Open the file, its symbol table and its DWARF; leaves `dwfl` NULL if it cannot be used.
+/// Open the file, or what is held of it, its symbol table and its DWARF; leaves `dwfl` NULL if it cannot be used.
 void symbols_module_open(struct symbols_module *module);
 void symbols_module_close(struct symbols_module *module);
 

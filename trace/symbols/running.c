@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 struct symbols_running {
-    Dwfl *dwfl;
+    int32_t pid;
+    Dwfl *dwfl; /* NULL: it could not be opened once more */
 };
 
 static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
@@ -47,23 +48,33 @@ static int prepare_module(Dwfl_Module *module, void **userdata, const char *name
     return DWARF_CB_OK;
 }
 
-struct symbols_running *symbols_running_open(int32_t pid)
+static Dwfl *dwfl_of(int32_t pid)
 {
     static const Dwfl_Callbacks callbacks = {
         .find_elf = dwfl_linux_proc_find_elf,
         .find_debuginfo = find_no_debug_file,
     };
+    Dwfl *dwfl = dwfl_begin(&callbacks);
+    if (dwfl == NULL || dwfl_linux_proc_report(dwfl, pid) != 0 || dwfl_report_end(dwfl, NULL, NULL) != 0 ||
+        dwfl_linux_proc_attach(dwfl, pid, true) != 0) {
+        dwfl_end(dwfl); /* NULL is allowed */
+        return NULL;
+    }
+    dwfl_getmodules(dwfl, prepare_module, NULL, 0);
+    return dwfl;
+}
+
+struct symbols_running *symbols_running_open(int32_t pid)
+{
     struct symbols_running *running = calloc(1, sizeof(*running));
-    if (running == NULL) {
+    if (running != NULL) {
+        running->pid = pid;
+        running->dwfl = dwfl_of(pid);
+    }
+    if (running != NULL && running->dwfl == NULL) {
+        free(running);
         return NULL;
     }
-    running->dwfl = dwfl_begin(&callbacks);
-    if (running->dwfl == NULL || dwfl_linux_proc_report(running->dwfl, pid) != 0 ||
-        dwfl_report_end(running->dwfl, NULL, NULL) != 0 || dwfl_linux_proc_attach(running->dwfl, pid, true) != 0) {
-        symbols_running_close(running);
-        return NULL;
-    }
-    dwfl_getmodules(running->dwfl, prepare_module, NULL, 0);
     return running;
 }
 
@@ -82,6 +93,39 @@ struct walk {
     unsigned frames;
 };
 
+static bool is_code(Elf *elf, uint64_t file_pc)
+{
+    size_t count = 0;
+    bool is_one = false;
+    if (elf == NULL || elf_getphdrnum(elf, &count) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < count && !is_one; i++) {
+        GElf_Phdr header;
+        is_one = gelf_getphdr(elf, (int)i, &header) != NULL && header.p_type == PT_LOAD &&
+                 (header.p_flags & PF_X) != 0 && file_pc - header.p_vaddr < header.p_memsz;
+    }
+    return is_one;
+}
+
+bool symbols_running_frame(struct symbols_running *running, uint64_t pc, struct symbols_running_frame *frame_out)
+{
+    Dwfl_Module *module = running->dwfl != NULL ? dwfl_addrmodule(running->dwfl, pc) : NULL;
+    *frame_out = (struct symbols_running_frame){.pc = pc};
+    if (module == NULL) {
+        return false;
+    }
+    GElf_Addr bias = 0;
+    Elf *elf = dwfl_module_getelf(module, &bias);
+    frame_out->file_pc = pc - bias;
+    frame_out->path = dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    if (!is_code(elf, frame_out->file_pc)) {
+        return false;
+    }
+    frame_out->function = dwfl_module_addrname(module, pc);
+    return true;
+}
+
 static int visit_frame(Dwfl_Frame *state, void *argument)
 {
     struct walk *walk = argument;
@@ -91,16 +135,8 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
         return DWARF_CB_ABORT;
     }
     walk->frames++;
-    struct symbols_running_frame frame = {0};
-    frame.pc = is_activation ? pc : pc - 1;
-    Dwfl_Module *module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
-    if (module != NULL) {
-        GElf_Addr bias = 0;
-        (void)dwfl_module_getelf(module, &bias);
-        frame.file_pc = frame.pc - bias;
-        frame.path = dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
-        frame.function = dwfl_module_addrname(module, frame.pc);
-    }
+    struct symbols_running_frame frame;
+    (void)symbols_running_frame(walk->running, is_activation ? pc : pc - 1, &frame);
     return walk->take(walk->context, &frame) ? DWARF_CB_OK : DWARF_CB_ABORT;
 }
 
@@ -108,7 +144,13 @@ bool symbols_running_stack(struct symbols_running *running, int32_t tid,
                            bool (*take)(void *context, const struct symbols_running_frame *frame), void *context)
 {
     struct walk walk = {.running = running, .take = take, .context = context};
-    (void)dwfl_getthread_frames(running->dwfl, tid, visit_frame, &walk); /* an error ends the stack */
+    if (running->dwfl != NULL) {
+        (void)dwfl_getthread_frames(running->dwfl, tid, visit_frame, &walk); /* an error ends the stack */
+    }
+    if (walk.frames == 0) { /* libdwfl still holds a thread that ended under its hands, and takes no other */
+        dwfl_end(running->dwfl);
+        running->dwfl = dwfl_of(running->pid);
+    }
     return walk.frames > 0;
 }
 

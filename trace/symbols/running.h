@@ -10,8 +10,8 @@
 
 struct symbols_running;
 
-/// The objects that `pid` has mapped now; what their stacks are unwound by is read. Owner: the caller. NULL: it has
-/// ended, or its maps can't be read.
+/// The objects that `pid`, or the process of this thread, has mapped now; what their stacks are unwound by is read.
+/// Owner: the caller. NULL: it has ended, or its maps can't be read.
 struct symbols_running *symbols_running_open(int32_t pid);
 void symbols_running_close(struct symbols_running *running);
 
@@ -27,6 +27,10 @@ struct symbols_running_frame {
 /// false. A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
                            bool (*take)(void *context, const struct symbols_running_frame *frame), void *context);
+
+/// The frame that a thread at `pc` would have. False: there is no code of an object, and what is known of the frame is
+/// its object, if there is one.
+bool symbols_running_frame(struct symbols_running *running, uint64_t pc, struct symbols_running_frame *frame_out);
 
 /// Address in the file at `path` of a function that it exports; 0: it does not, or can't be read.
 uint64_t symbols_file_function(const char *path, const char *name);

@@ -123,7 +123,7 @@ static void drop_large(struct symbols *symbols, const struct symbols_module *kep
 }
 
 static struct symbols_module *add_module(struct symbols *symbols, const char *path, const uint8_t *build_id,
-                                         size_t build_id_bytes)
+                                         size_t build_id_bytes, struct symbols_image *image)
 {
     struct symbols_module *module = calloc(1, sizeof(*module));
     unsigned slot = oldest_slot(symbols);
@@ -136,6 +136,7 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
         return NULL;
     }
     module->symbols = symbols;
+    module->image = image;
     module->build_id_bytes = build_id_bytes;
     if (build_id_bytes) {
         memcpy(module->build_id, build_id, build_id_bytes);
@@ -148,7 +149,8 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
 }
 
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
+                    struct symbols_image *image, uint64_t address,
+                    void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
     struct symbols_frame frame = {NULL, NULL, 0, false};
     if (build_id_bytes > SYMBOLS_BUILD_ID_MAX) {
@@ -156,7 +158,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
     }
     struct symbols_module *module = find_module(symbols, path, build_id, build_id_bytes);
     if (!module) {
-        module = add_module(symbols, path, build_id, build_id_bytes);
+        module = add_module(symbols, path, build_id, build_id_bytes, image);
     }
     if (!module) {
         return VARVE_ERROR_NO_MEMORY;

@@ -101,7 +101,11 @@ static int scripted_error(struct sim_device *sim, enum varve_device_call kind)
 bool sim_enter(struct device_table *table, struct device_call *call, int *result_out)
 {
     pthread_mutex_lock(&table->mutex);
-    *result_out = is_call(call->kind) ? scripted_error(sim_of(&table->device), call->kind) : 0;
+    struct sim_device *sim = sim_of(&table->device);
+    *result_out = is_call(call->kind) ? scripted_error(sim, call->kind) : 0;
+    if (*result_out == 0 && call->kind == VARVE_DEVICE_VMM_CREATE && sim->options.grant != NULL) {
+        *result_out = sim->options.grant(sim->options.address_context);
+    }
     if (*result_out != 0) {
         pthread_mutex_unlock(&table->mutex);
     }

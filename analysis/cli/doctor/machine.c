@@ -4,6 +4,7 @@
 
 #include "analysis/output/format.h"
 #include "analysis/query/db.h"
+#include "analysis/query/loss.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -115,7 +116,6 @@ static void check_installation(struct doctor_lines *lines)
 /* The first python3 of PATH; its version is in the name that links end at. */
 static void check_python(struct doctor_lines *lines)
 {
-    static const char effect[] = "--stacks python names frames of CPython 3.9 to 3.13 only";
     char path[PATH_MAX];
     char resolved[PATH_MAX];
     if (!program_find("python3", path, sizeof(path)) || realpath(path, resolved) == NULL) {
@@ -128,9 +128,17 @@ static void check_python(struct doctor_lines *lines)
         doctor_add(lines, "python", DOCTOR_OK, "", "", "%.140s", resolved);
         return;
     }
-    long minor = strtol(version + strlen("python3."), NULL, 10);
-    doctor_add(lines, "python", minor >= 9 && minor <= 13 ? DOCTOR_OK : DOCTOR_WARNING,
-               minor >= 9 && minor <= 13 ? "" : effect, "", "CPython 3.%ld, %.120s", minor, resolved);
+    char *end = NULL;
+    const long minor = strtol(version + strlen("python3."), &end, 10);
+    const bool has_gil = *end != 't';
+    const bool is_read = minor >= REPORT_PYTHON_FIRST && minor <= REPORT_PYTHON_LAST && has_gil;
+    if (is_read) {
+        doctor_add(lines, "python", DOCTOR_OK, "", "", "CPython 3.%ld, %.120s", minor, resolved);
+    } else {
+        doctor_add(lines, "python", DOCTOR_WARNING, "no lines of Python in its programs", "",
+                   "CPython 3.%ld%s, %.120s; 3.%d to 3.%d with the GIL are read", minor,
+                   has_gil ? "" : " without the GIL", resolved, REPORT_PYTHON_FIRST, REPORT_PYTHON_LAST);
+    }
 }
 
 void doctor_check_machine(struct doctor_lines *lines)

@@ -217,8 +217,7 @@ static uint64_t put_function(struct writer *writer, const char *name, const char
 
 static void put_symbols(struct writer *writer)
 {
-    int64_t limit =
-        database_number_limit(writer->request->database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
+    int64_t limit = database_number_limit(writer->request->database, "symbol");
     writer->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->symbols = memory_resize(NULL, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
     memset(writer->symbols, 0, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
@@ -300,7 +299,7 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
 static void read_frames(struct writer *writer)
 {
     struct database *database = writer->request->database;
-    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
+    int64_t limit = database_number_limit(database, "stack_frame");
     writer->frame_limit = limit < UINT32_MAX / 2 ? (size_t)limit : UINT32_MAX / 2;
     size_t all = writer->frame_limit + writer->symbol_limit + 1;
     writer->frames = memory_resize(NULL, all * sizeof(*writer->frames));
@@ -334,7 +333,7 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
 static void read_nodes(struct writer *writer)
 {
     struct database *database = writer->request->database;
-    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
+    int64_t limit = database_number_limit(database, "stack_node_row");
     writer->node_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->nodes = memory_resize(NULL, (writer->node_limit + 1) * sizeof(*writer->nodes));
     memset(writer->nodes, 0, (writer->node_limit + 1) * sizeof(*writer->nodes));

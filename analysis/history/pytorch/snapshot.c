@@ -480,7 +480,7 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
     struct snapshot_reader reader = {.history = history_new()};
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
-    struct pickle_value root;
+    struct pickle_value root = {0};
     int error = run(&reader, &root);
     VARVE_THEN(error, check_root(&reader, root));
     pickle_close(&reader.pickle);

@@ -124,6 +124,45 @@ static const char change_sql[] =
     "SELECT part, domain, key, NULL, callsite_id, " NO_FIGURES ", " FIGURES
     " FROM usage_b) GROUP BY part, domain, key;";
 
+/* Of whole traces. */
+static bool has_peak(const struct growth *growth)
+{
+    return growth->a.seq < 0;
+}
+
+/* Of whole traces, by line: of the figure that is asked for, what lines have in the heap, in Python's memory, and
+ * together, in A and B. Where one of the two has nothing, together is what the other has. */
+#define TOGETHER_SIDE(side, together)                                                                                \
+    "CREATE TABLE line_" side "(key INTEGER PRIMARY KEY, together INTEGER);"                                         \
+    "INSERT INTO line_" side " SELECT s.number, sum(t." together ") FROM " side ".line_together t JOIN symbol_" side \
+    " s ON s.id = t.user_symbol_id GROUP BY 1;"
+#define TOGETHER_OF(side, figure)                                                                              \
+    "sum(iif(domain = 'heap', " side "_" figure ", 0)), sum(iif(domain = 'python', " side "_" figure ", 0)), " \
+    "coalesce((SELECT together FROM line_" side " l WHERE l.key = c.key), sum(" side "_" figure "))"
+#define TOGETHER_BOTH "DELETE FROM together WHERE NOT (a_heap > 0 AND a_python > 0 OR b_heap > 0 AND b_python > 0);"
+#define TOGETHER(figure, together)                                                                                   \
+    TOGETHER_SIDE("a", together)                                                                                     \
+    TOGETHER_SIDE("b", together)                                                                                     \
+    "INSERT INTO together SELECT key, " TOGETHER_OF("a", figure) ", " TOGETHER_OF(                                   \
+        "b",                                                                                                         \
+        figure) " FROM change c WHERE part = 2 AND domain IN ('heap', 'python') AND key IN (SELECT key FROM line_a " \
+                "UNION SELECT key FROM line_b) GROUP BY key;" TOGETHER_BOTH
+
+static void make_together(const struct growth *growth)
+{
+    static const char *const sql[] = {
+        [GROWTH_PEAK] = TOGETHER("4", "peak_together_bytes"),
+        [GROWTH_ALLOCATED] = TOGETHER("0", "together_bytes"),
+        [GROWTH_LEAKED] = TOGETHER("2", "live_together_bytes"),
+        [GROWTH_COUNT] = TOGETHER("0", "together_bytes"),
+    };
+    database_execute(growth->two, "CREATE TABLE together(key INTEGER PRIMARY KEY, a_heap INTEGER, a_python INTEGER, "
+                                  "a_together INTEGER, b_heap INTEGER, b_python INTEGER, b_together INTEGER);");
+    if (has_peak(growth) && growth->options.by == DIFF_BY_LINE) {
+        database_execute(growth->two, sql[growth->options.metric]);
+    }
+}
+
 static void make_beginning(struct database *two, const char *sql, int64_t seq)
 {
     struct cursor cursor;
@@ -151,6 +190,7 @@ int growth_compare(struct growth *growth, struct progress *progress, struct varv
         database_execute(growth->two, beginnings_sql);
     }
     database_execute(growth->two, change_sql);
+    make_together(growth);
     return growth_error(growth, message);
 }
 
@@ -183,6 +223,7 @@ struct row {
     int64_t key;
     int64_t callsites[2]; /* of A and B, -1: it has none with this stack */
     int64_t figures[2][FIGURES_ALL];
+    struct together together[2]; /* of the figure that is asked for; TOGETHER_NONE: not in the heap and in Python's */
 };
 
 struct rows {
@@ -204,11 +245,6 @@ static const struct {
     [GROWTH_LEAKED] = {"live at the end", FIGURE_LIVE_BYTES, FIGURE_LIVE_BYTES, FIGURE_LIVE_ALLOCATIONS},
     [GROWTH_COUNT] = {"allocations", FIGURE_ALLOCATIONS, FIGURE_BYTES, FIGURE_ALLOCATIONS},
 };
-
-static bool has_peak(const struct growth *growth)
-{
-    return growth->a.seq < 0;
-}
 
 static const char *words_of(const struct growth *growth, enum growth_metric metric)
 {
@@ -266,12 +302,26 @@ static bool is_noise(const struct growth *growth, const struct row *row, const s
             (bytes < total->bytes / NOISE_PART && bytes > -(total->bytes / NOISE_PART)));
 }
 
+static void read_figures(struct row *row, struct cursor *cursor, int column)
+{
+    for (int i = 0; i < 2 * FIGURES_ALL; i++) {
+        row->figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(cursor, column + i);
+    }
+    column += 2 * FIGURES_ALL;
+    for (int side = 0; side < 2; side++) {
+        row->together[side] = together_read(cursor, column + 3 * side);
+    }
+}
+
 static void rows_load(struct rows *rows, const struct growth *growth, enum part part, const char *domain)
 {
     static const char sql[] =
-        "SELECT key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1, b_2, "
-        "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
-        "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
+        "SELECT c.key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1, "
+        "b_2, b_3, b_4, b_5, coalesce(a_heap, -1), coalesce(a_python, -1), coalesce(a_together, -1), "
+        "coalesce(b_heap, -1), coalesce(b_python, -1), coalesce(b_together, -1) FROM change c LEFT JOIN together t "
+        "ON t.key = c.key AND c.part = 2 AND c.domain IN ('heap', 'python') WHERE part = ?1 AND domain = ?2 "
+        "ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
+        "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, c.key";
     enum figure order = measures[growth->options.metric].order;
     const struct live_total total = live_total_of(growth, domain);
     *rows = (struct rows){0};
@@ -282,10 +332,9 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
     cursor_bind_integer(&cursor, 3, order);
     size_t capacity = 0;
     while (cursor_next(&cursor)) {
-        struct row row = {cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
-        for (int i = 0; i < 2 * FIGURES_ALL; i++) {
-            row.figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(&cursor, 3 + i);
-        }
+        struct row row = {.key = cursor_integer(&cursor, 0),
+                          .callsites = {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}};
+        read_figures(&row, &cursor, 3);
         const char *direction = direction_of(&row, order);
         if (change_of(&row, order) == 0 && growth->options.top >= 0) {
             continue;
@@ -478,6 +527,20 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
     }
 }
 
+/* A line more, of a line that is in the heap and in Python's memory. */
+static void print_together(FILE *out, const struct row *row)
+{
+    const struct together *a = &row->together[0], *b = &row->together[1];
+    char each[2][120];
+    together_words(each[0], sizeof(each[0]), a);
+    together_words(each[1], sizeof(each[1]), b);
+    if (a->bytes >= 0 && b->bytes >= 0) {
+        fprintf(out, "       %s together: %s%s in A, ", with_sign(b->bytes - a->bytes, format_bytes).text,
+                format_bytes(a->bytes).text, each[0]);
+        fprintf(out, "%s%s in B\n", format_bytes(b->bytes).text, each[1]);
+    }
+}
+
 /* A line: figures, then what the row is about. */
 static void print_line(FILE *out, const struct growth *growth, const struct row *row)
 {
@@ -494,6 +557,7 @@ static void print_line(FILE *out, const struct growth *growth, const struct row 
             state != NULL ? state : "", name);
     free(name);
     callsite_location_free(&location);
+    print_together(out, row);
     print_stack(out, growth, row);
 }
 
@@ -601,6 +665,10 @@ static struct cJSON *line_json(const struct growth *growth, const struct row *ro
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
     add_row(object, growth, row);
+    if (row->together[0].bytes >= 0) {
+        together_json(json_member(object, "a"), &row->together[0]);
+        together_json(json_member(object, "b"), &row->together[1]);
+    }
     json_text(object, "function", user->function);
     json_text(object, "file", user->file);
     json_integer_or_null(object, "line", user->line > 0 ? user->line : -1);

@@ -85,7 +85,7 @@ static void open_insert(const struct stack_tree *tree, char side, struct cursor 
 static struct stack_key *read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
 {
     char sql[256];
-    snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_frame WHERE id > 0", side);
+    snprintf(sql, sizeof(sql), "%c.stack_frame", side);
     *limit_out = database_number_limit(tree->two, sql);
     struct stack_key *frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
     for (int64_t id = 0; id < *limit_out; id++) {
@@ -135,7 +135,7 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
 static void put_callsites(struct stack_tree *tree, char side)
 {
     char sql[128];
-    snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_node WHERE id > 0", side);
+    snprintf(sql, sizeof(sql), "%c.stack_node_row", side);
     int64_t limit = database_number_limit(tree->two, sql);
     uint32_t *numbers = number_nodes(tree, side, limit);
     struct cursor insert;

@@ -65,9 +65,11 @@ static void read_line(struct leak_line *line, struct cursor *cursor)
         line->live[i] = cursor_integer(cursor, column + i);
         line->bytes[i] = cursor_integer(cursor, column + LEAK_TENTHS - 1 + i);
     }
-    line->heap_bytes = cursor_integer(cursor, PLACE_COLUMN + 3);
-    line->python_bytes = cursor_integer(cursor, PLACE_COLUMN + 4);
-    line->together = line->heap_bytes >= 0 && line->python_bytes >= 0 ? cursor_integer(cursor, PLACE_COLUMN + 2) : -1;
+    struct together *together = &line->together;
+    together->heap_bytes = cursor_integer(cursor, PLACE_COLUMN + 3);
+    together->python_bytes = cursor_integer(cursor, PLACE_COLUMN + 4);
+    together->bytes =
+        together->heap_bytes >= 0 && together->python_bytes >= 0 ? cursor_integer(cursor, PLACE_COLUMN + 2) : -1;
     line->live[LEAK_TENTHS - 1] = cursor_integer(cursor, 0);
     line->bytes[LEAK_TENTHS - 1] = cursor_integer(cursor, 1);
 }
@@ -280,15 +282,13 @@ static void print_stack(FILE *out, struct database *database, const struct calls
 static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
                        bool with_domain, int64_t frames)
 {
-    char each[120] = "";
-    if (line->together >= 0) {
-        snprintf(each, sizeof(each), " (heap %s, python %s)", format_bytes(line->heap_bytes).text,
-                 format_bytes(line->python_bytes).text);
-    }
+    char each[120];
+    together_words(each, sizeof(each), &line->together);
     char figures[320];
     snprintf(figures, sizeof(figures), "  %s%s, score %.2f%s%s%s",
-             format_bytes(line->together >= 0 ? line->together : line->bytes[LEAK_TENTHS - 1]).text, each, line->score,
-             with_domain ? ", " : "", with_domain ? line->domain : "", line->is_library ? ", library" : "");
+             format_bytes(line->together.bytes >= 0 ? line->together.bytes : line->bytes[LEAK_TENTHS - 1]).text, each,
+             line->score, with_domain ? ", " : "", with_domain ? line->domain : "",
+             line->is_library ? ", library" : "");
     size_t used = format_width(figures) + 6;
     char *name = callsite_entry_name(&line->row, GROUP_BY_LINE,
                                      terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
@@ -321,7 +321,7 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
 {
     struct report_loss loss;
     report_loss_load(&loss, database);
-    if (!report_is_lossless(&loss)) {
+    if (report_has_remarks(&loss)) {
         report_loss_print(out, database, &loss);
     }
     print_head(out, list, query);
@@ -354,9 +354,7 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     json_bool(object, "is_library", line->is_library);
     json_text(object, "domain", line->domain);
     json_integer(object, "bytes", line->bytes[LEAK_TENTHS - 1]);
-    json_integer_or_null(object, "heap_bytes", line->heap_bytes);
-    json_integer_or_null(object, "python_bytes", line->python_bytes);
-    json_integer_or_null(object, "together_bytes", line->together);
+    together_json(object, &line->together);
     json_integer(object, "allocations", line->live[LEAK_TENTHS - 1]);
     json_integer_or_null(object, "allocations_made", line->allocations);
     json_real(object, "score", line->score);

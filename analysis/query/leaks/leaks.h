@@ -12,6 +12,7 @@
 
 #include "analysis/query/groups.h"
 #include "analysis/query/leaks/moment.h"
+#include "analysis/query/together.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,16 +29,14 @@ struct leak_line {
     /* the user's line; id: call site of the largest block, 0: no stack was recorded; no figures */
     struct callsite_row row;
     char *domain, *pattern;
-    int64_t allocations;       /* of the line in the whole recording; -1: not of this process, or of another time */
-    int64_t live[LEAK_TENTHS]; /* blocks at the end of each tenth; of the last: at the moment */
-    int64_t together;          /* bytes of the line in the heap and in Python's memory; -1: it is in one of them only */
-    int64_t heap_bytes, python_bytes; /* each, where it is in both; larger objects are in both of them */
-    int64_t bytes[LEAK_TENTHS];       /* the same */
-    int64_t first_ns,
-        last_ns;     /* allocated since the beginning of their process, the first and the last of the live ones */
-    double score;    /* 0 to 1, in hundredths */
-    bool by_bytes;   /* it is the bytes that grow, not the number */
-    bool is_library; /* no line of the user's code */
+    int64_t allocations;        /* of the line in the whole recording; -1: not of this process, or of another time */
+    int64_t live[LEAK_TENTHS];  /* blocks at the end of each tenth; of the last: at the moment */
+    struct together together;   /* bytes of the line in the heap and in Python's memory */
+    int64_t bytes[LEAK_TENTHS]; /* the same */
+    int64_t first_ns, last_ns;  /* when the first and the last of the live ones were allocated */
+    double score;               /* 0 to 1, in hundredths */
+    bool by_bytes;              /* it is the bytes that grow, not the number */
+    bool is_library;            /* no line of the user's code */
 };
 
 struct leak_query {

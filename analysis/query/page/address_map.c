@@ -21,7 +21,8 @@
 
 #define PAGE_SHIFT_HOST 16   /* 64 KiB: bands of the heap and of mappings */
 #define PAGE_SHIFT_DEVICE 21 /* 2 MiB, the granularity of device memory */
-#define RANGES_JOINED 1000000
+#define RANGES_JOINED 10000  /* they fit into a cache */
+#define RECENT 1024
 #define BANDS_MAX 20000
 #define SEGMENTS_MAX 3000
 
@@ -37,7 +38,8 @@ struct address_map {
     unsigned page_shift;
     struct band *bands;
     size_t band_count, band_capacity, joined_at;
-    double height; /* bytes of all bands */
+    struct band recent[RECENT]; /* by the first page: most ranges were there a moment ago */
+    double height;              /* bytes of all bands */
     struct page_allocation *blocks;
     double *weights; /* of each: size times lifetime */
     size_t block_count;
@@ -47,7 +49,7 @@ struct address_map {
 
 void address_maps_init(struct address_maps *maps, struct database *database)
 {
-    *maps = (struct address_maps){.end_ns = report_end_ns(database)};
+    *maps = (struct address_maps){.end_ns = report_duration_ns(database)};
     maps->end_ns += maps->end_ns == 0 ? 1 : 0;
     maps->maps = memory_resize(NULL, ADDRESS_MAPS_MAX * sizeof(maps->maps[0]));
     struct cursor cursor;
@@ -118,10 +120,11 @@ static void add_range(struct address_map *map, uint64_t addr, uint64_t size)
     uint64_t last = size > 0 ? addr + (size - 1) : addr;
     last = last < addr ? UINT64_MAX : last;
     band.to = (last >> map->page_shift) + 1;
-    if (map->band_count > 0 && band.from >= map->bands[map->band_count - 1].from &&
-        band.to <= map->bands[map->band_count - 1].to) {
+    struct band *recent = &map->recent[band.from % RECENT];
+    if (band.from >= recent->from && band.to <= recent->to) {
         return;
     }
+    *recent = band;
     if (map->band_count >= map->joined_at) {
         join_bands(map);
     }

@@ -27,19 +27,19 @@ static int load(struct call_tree *tree, struct database *database, struct call_t
         .is_inverted = is_inverted,
         .top = INT64_MAX,
         .depth = CALL_TREE_FRAMES_MAX,
+        .nodes_max = FLAME_NODES_MAX,
     };
-    int error = VARVE_OK;
-    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+    for (size_t i = 0; i + 1 < sizeof(shares) / sizeof(shares[0]); i++) {
         options.share_min = shares[i];
-        error = call_tree_load(tree, database, &options, message);
+        int error = call_tree_load(tree, database, &options, message);
         if (error != VARVE_OK || tree->count <= FLAME_NODES_MAX) {
-            break;
+            return error;
         }
-        if (i + 1 < sizeof(shares) / sizeof(shares[0])) {
-            call_tree_free(tree);
-        }
+        call_tree_free(tree);
     }
-    return error;
+    options.share_min = shares[sizeof(shares) / sizeof(shares[0]) - 1];
+    options.nodes_max = 0;
+    return call_tree_load(tree, database, &options, message);
 }
 
 static void write_frames(struct page_writer *writer, const struct call_tree *tree)

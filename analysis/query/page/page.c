@@ -8,6 +8,7 @@
 #include "analysis/query/page/page.h"
 
 #include "analysis/base/memory.h"
+#include "analysis/base/parallel.h"
 #include "analysis/output/format.h"
 #include "analysis/output/progress.h"
 #include "analysis/output/table.h"
@@ -22,7 +23,9 @@
 #include "analysis/query/page/flame.h"
 #include "analysis/query/page/live.h"
 #include "analysis/query/page/writer.h"
+#include "analysis/query/report/leaks.h"
 #include "analysis/query/report/section.h"
+#include "analysis/query/together.h"
 #include "analysis/query/totals.h"
 #include "trace/trace.h"
 
@@ -42,6 +45,9 @@ struct page {
     struct database *database;
     struct progress *progress;
     struct varve_message *message;
+    int error;
+    struct database *other; /* for the leaks; NULL: they are read with the tables */
+    struct leak_list *leaks;
     char nonce[33];
 };
 
@@ -127,8 +133,7 @@ static void write_meta(struct page *page)
     struct page_writer *writer = &page->writer;
     begin_part(page, "meta", "reading the header");
     page_open(writer, '{');
-    page_member_integer(writer, "end", report_end_ns(page->database));
-    page_member_integer(writer, "duration", report_duration_ns(page->database));
+    page_member_integer(writer, "end", report_duration_ns(page->database));
     write_absent(page, "no_allocations", has_allocations(page->database));
     write_absent(page, "no_events", report_keeps_events(page->database));
     write_domains(page);
@@ -154,23 +159,25 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
     }
 }
 
+/* Some of the rows, and how many there are. */
 static void write_rows(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
     page_key(writer, "rows"); /* cell after cell */
     page_open(writer, '[');
+    const int64_t shown = section->is_there == NULL || section->is_there(page->database) ? ROWS_SHOWN : 0;
+    int64_t count = 0;
     struct cursor cursor;
-    if (section->is_there == NULL || section->is_there(page->database)) {
-        cursor_open(&cursor, page->database, section->table.sql);
-        cursor_bind_integer(&cursor, 1, ROWS_SHOWN);
-        while (cursor_next(&cursor)) {
-            for (int column = 0; section->table.kinds[column] != '\0'; column++) {
-                write_cell(writer, &cursor, column, section->table.kinds[column]);
-            }
+    cursor_open(&cursor, page->database, section->table.sql);
+    cursor_bind_integer(&cursor, 1, -1);
+    for (; cursor_next(&cursor); count++) {
+        for (int column = 0; count < shown && section->table.kinds[column] != '\0'; column++) {
+            write_cell(writer, &cursor, column, section->table.kinds[column]);
         }
-        cursor_close(&cursor);
     }
+    cursor_close(&cursor);
     page_close(writer, ']');
+    page_member_integer(writer, "all", count);
 }
 
 static void write_section(struct page *page, const struct report_section *section)
@@ -189,7 +196,6 @@ static void write_section(struct page *page, const struct report_section *sectio
     }
     page_close(writer, ']');
     write_rows(page, section);
-    page_member_integer(writer, "all", report_section_rows(page->database, section));
     page_close(writer, '}');
 }
 
@@ -223,12 +229,14 @@ static void visit_first(void *first_untyped, const struct page_allocation *alloc
 static void write_allocations(struct page *page)
 {
     struct first_pass *first = memory_resize(NULL, sizeof(*first));
+    struct page_lines lines = {0};
     bool is_there = has_allocations(page->database);
     begin_part(page, "live", "what was live when");
     live_init(&first->live, page->database);
     address_maps_init(&first->maps, page->database);
     if (is_there) {
-        page_allocations_visit(page->database, visit_first, first);
+        page_lines_load(&lines, page->database);
+        page_allocations_visit(page->database, &lines, visit_first, first);
         live_finish(&first->live);
     }
     live_write(&first->live, page->database, &page->writer);
@@ -237,24 +245,25 @@ static void write_allocations(struct page *page)
     begin_part(page, "maps", "maps of addresses");
     if (is_there) {
         address_maps_settle(&first->maps, page->database);
-        page_allocations_visit(page->database, address_maps_fill, &first->maps);
+        page_allocations_visit(page->database, &lines, address_maps_fill, &first->maps);
         address_maps_write(&first->maps, page->database, &page->writer);
     } else {
         fputs("[]", page->writer.out);
     }
     address_maps_free(&first->maps);
     end_part(page);
+    page_lines_free(&lines);
     free(first);
 }
 
-static int write_data(struct page *page)
+static void write_charts(struct page *page)
 {
     write_meta(page);
     begin_part(page, "curves", "memory over time");
     curves_write(page->database, &page->writer);
     end_part(page);
     begin_part(page, "flame", "call trees");
-    int error = flame_write(page->database, &page->writer, page->message);
+    page->error = flame_write(page->database, &page->writer, page->message);
     end_part(page);
     write_allocations(page);
     begin_part(page, "ladder", "the ladder");
@@ -264,11 +273,35 @@ static int write_data(struct page *page)
         fputs("[]", page->writer.out);
     }
     end_part(page);
+}
+
+static void make(void *page_untyped, size_t index)
+{
+    struct page *page = page_untyped;
+    if (index == 0) {
+        write_charts(page);
+        together_prepare(page->database); /* of what the tables need, what takes long */
+    } else {
+        page->leaks = report_leaks_load(page->other);
+    }
+}
+
+/* One statement makes the list of leaks, and takes about as long as all charts: they are made at the same time. */
+static void write_data(struct page *page)
+{
+    page->other = database_open_again(page->database);
+    parallel_run(page->other != NULL ? 2 : 1, 0, make, page);
+    if (page->other != NULL) {
+        if (page->error == VARVE_OK && database_error(page->database, NULL) == VARVE_OK) {
+            page->error = database_error(page->other, page->message);
+        }
+        report_leaks_put(page->database, page->leaks);
+        database_close(page->other);
+    }
     write_tables(page);
     begin_part(page, "names", "names");
     page_names(&page->writer);
     end_part(page);
-    return error;
 }
 
 /* ---- the document ---- */
@@ -370,8 +403,8 @@ int page_write(FILE *out, struct database *database, struct progress *progress, 
     page_writer_init(&page.writer, out);
     make_nonce(&page);
     write_head(&page);
-    error = write_data(&page);
+    write_data(&page);
     write_foot(&page);
     page_writer_free(&page.writer);
-    return error == VARVE_OK ? database_error(database, message) : error;
+    return page.error == VARVE_OK ? database_error(database, message) : page.error;
 }

@@ -14,6 +14,7 @@
 #include "analysis/query/print.h"
 #include "analysis/query/report/rule.h"
 #include "analysis/query/report/section.h"
+#include "analysis/query/together.h"
 #include "analysis/query/totals.h"
 
 #include <inttypes.h>
@@ -128,6 +129,15 @@ struct cJSON *report_total_json(struct database *database, const struct report_o
 bool report_has_processes(struct database *database)
 {
     return database_integer(database, "SELECT processes FROM recording", 0) > 1;
+}
+
+bool report_has_together(struct database *database)
+{
+    if (!together_is_there(database)) {
+        return false;
+    }
+    together_prepare(database);
+    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM line_together)", 0) != 0;
 }
 
 /* Only where there are several: who of them needed most at its own peak. */

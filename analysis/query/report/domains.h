@@ -13,6 +13,8 @@ struct report_section;
 
 /// Are there several?
 bool report_has_processes(struct database *database);
+/// Lines in the heap and in Python's memory?
+bool report_has_together(struct database *database);
 void report_total_text(FILE *out, struct database *database, const struct report_section *section,
                        const struct report_options *options);
 struct cJSON *report_total_json(struct database *database, const struct report_options *options);

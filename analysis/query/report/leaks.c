@@ -2,12 +2,14 @@
 /* What the user has suppressed, and the sentence of a line, are no matter of SQL: so the list becomes a table here. */
 #include "analysis/query/report/leaks.h"
 
+#include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 #include "analysis/query/leaks/leaks.h"
 #include "analysis/query/selection.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LINES_MAX 200
@@ -20,39 +22,43 @@ static void add_line(struct cursor *cursor, const struct leak_line *line)
     cursor_bind_text(cursor, 1, score);
     cursor_bind_integer(cursor, 2, line->row.id);
     cursor_bind_text(cursor, 3, line->domain);
-    cursor_bind_integer(cursor, 4, line->together >= 0 ? line->together : line->bytes[LEAK_TENTHS - 1]);
+    cursor_bind_integer(cursor, 4, line->together.bytes >= 0 ? line->together.bytes : line->bytes[LEAK_TENTHS - 1]);
     cursor_bind_integer(cursor, 5, line->live[LEAK_TENTHS - 1]);
     cursor_bind_text(cursor, 6, evidence);
     cursor_next(cursor);
     cursor_reset(cursor);
 }
 
-static void add_lines(struct database *database)
+struct leak_list *report_leaks_load(struct database *database)
 {
-    struct leak_list list;
+    struct leak_list *list = memory_resize(NULL, sizeof(*list));
     struct varve_message message;
     struct leak_query query = {.top = LINES_MAX};
     const char *domain = selection_default_domain(database);
     query.domain = strcmp(domain, "heap") != 0 ? domain : NULL;
-    if (leak_list_load(&list, database, &query, &message) == VARVE_OK) {
-        struct cursor cursor;
-        cursor_open(&cursor, database, "INSERT INTO temp.leak_list VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
-        for (size_t i = 0; i < list.count; i++) {
-            add_line(&cursor, &list.rows[i]);
-        }
-        cursor_close(&cursor);
+    (void)!leak_list_load(list, database, &query, &message); /* an error: there are no lines */
+    return list;
+}
+
+void report_leaks_put(struct database *database, struct leak_list *list)
+{
+    database_execute(database, "PRAGMA query_only = 0; CREATE TEMP TABLE leak_list(score TEXT, callsite_id INTEGER,"
+                               " domain TEXT, bytes INTEGER, allocations INTEGER, evidence TEXT)");
+    struct cursor cursor;
+    cursor_open(&cursor, database, "INSERT INTO temp.leak_list VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+    for (size_t i = 0; i < list->count; i++) {
+        add_line(&cursor, &list->rows[i]);
     }
-    leak_list_free(&list);
+    cursor_close(&cursor);
+    database_execute(database, "PRAGMA query_only = 1");
+    leak_list_free(list);
+    free(list);
 }
 
 bool report_leaks_make(struct database *database)
 {
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM temp.sqlite_schema WHERE name = 'leak_list')", 0) ==
-        0) {
-        database_execute(database, "PRAGMA query_only = 0; CREATE TEMP TABLE leak_list(score TEXT, callsite_id INTEGER,"
-                                   " domain TEXT, bytes INTEGER, allocations INTEGER, evidence TEXT)");
-        add_lines(database);
-        database_execute(database, "PRAGMA query_only = 1");
+    if (!database_has_own(database, "leak_list")) {
+        report_leaks_put(database, report_leaks_load(database));
     }
     return database_integer(database, "SELECT EXISTS (SELECT 1 FROM temp.leak_list)", 0) != 0;
 }

@@ -76,18 +76,32 @@ const struct report_section report_sections[] = {
             /* names come last: grouping and sorting by them would cost seconds where they are long */
             .sql = "SELECT s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS user_line, "
                    "g.domain, g.peak_bytes, g.bytes, g.live_bytes, g.allocations, g.live_allocations, g.temporary, "
-                   "g.callsites FROM (SELECT domain, coalesce(c.user_symbol_id, c.symbol_id) AS symbol_id, "
-                   "sum(peak_bytes) AS peak_bytes, sum(bytes) AS bytes, sum(live_bytes) AS live_bytes, "
-                   "sum(allocations) AS allocations, sum(live_allocations) AS live_allocations, "
-                   "sum(temporary) AS temporary, count(*) AS callsites FROM callsite_total t LEFT JOIN callsite c "
-                   "ON c.id = t.callsite_id GROUP BY domain, 2 ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT ?1) g "
-                   "LEFT JOIN symbol s ON s.id = g.symbol_id",
+                   "g.callsites FROM (SELECT domain, user_symbol_id AS symbol_id, peak_bytes, bytes, live_bytes, "
+                   "allocations, live_allocations, temporary, callsites FROM line_total "
+                   "ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT ?1) g LEFT JOIN symbol s ON s.id = g.symbol_id",
             .columns = COLUMNS({"function", false}, {"line", false}, {"domain", false}, {"at the peak", true},
                                {"allocated", true}, {"live at the end", true}, {"allocations", true},
                                {"live allocations", true}, {"temporary", true}, {"call sites", true}),
             .kinds = "tptbbbcccc",
         },
         .is_short = true, .text = report_domains_text, .json = report_domains_json,
+    },
+    {
+        .key = "lines_together", .title = "Lines in the heap and in Python's memory",
+        .explanation = "What lines have in the heap, what in Python's objects, and together, where an object that is "
+                       "in both counts once; at the peak each of the two at its own.",
+        .absent = "No line had bytes in both; varve record --python-allocators records Python's objects.",
+        .is_there = report_has_together,
+        .table = {
+            .sql = "SELECT user_function, coalesce(user_file || ':' || user_line, user_module) AS user_line, "
+                   "peak_together_bytes, peak_heap_bytes, peak_python_bytes, together_bytes, heap_bytes, python_bytes, "
+                   "live_together_bytes, live_heap_bytes, live_python_bytes FROM line_together "
+                   "ORDER BY 3 DESC, 6 DESC, user_symbol_id LIMIT ?1",
+            .columns = COLUMNS({"function", false}, {"line", false}, {"at the peak", true}, {"heap", true},
+                               {"python", true}, {"allocated", true}, {"heap", true}, {"python", true},
+                               {"live at the end", true}, {"heap", true}, {"python", true}),
+            .kinds = "tpbbbbbbbbb",
+        },
     },
     {
         .key = "leak_list", .title = "Likely leaks",

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-int64_t report_section_rows(struct database *database, const struct report_section *section)
+static int64_t count_rows(struct database *database, const struct report_section *section)
 {
     char *text;
     size_t bytes;
@@ -24,7 +24,7 @@ int64_t report_section_rows(struct database *database, const struct report_secti
 
 void report_section_table(FILE *out, struct database *database, const struct report_section *section)
 {
-    int64_t all = report_section_rows(database, section);
+    int64_t all = count_rows(database, section);
     if (all == 0) {
         return;
     }

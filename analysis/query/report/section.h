@@ -38,8 +38,6 @@ struct report_section {
     bool is_in_other_json;     /* what it has is in the JSON of another section */
 };
 
-/// Of the table, without a limit.
-int64_t report_section_rows(struct database *database, const struct report_section *section);
 /// The title, and the first rows of the table; nothing if there are none.
 void report_section_table(FILE *out, struct database *database, const struct report_section *section);
 /// As report_section_text and report_section_json: what the section says, by whichever way.

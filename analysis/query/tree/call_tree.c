@@ -29,6 +29,12 @@ struct call_tree_source {
     int64_t own[CALL_TREE_FIGURES], total[CALL_TREE_FIGURES];
 };
 
+/* What some call sites of one source and one user's line have. */
+struct call_tree_callsite {
+    uint32_t source, key; /* of the line; NO_FRAME: none */
+    int64_t figures[CALL_TREE_METRICS][CALL_TREE_FIGURES];
+};
+
 /* A stack on its way outwards: it began at `begin` and has come to `at`. */
 struct climber {
     uint32_t at, begin;
@@ -48,7 +54,8 @@ struct builder {
     struct call_tree_stacks *stacks;
     struct call_tree_source *sources; /* those of the stacks: callers first; ROOT is none */
     size_t source_count, symbol_limit;
-    size_t node_capacity;
+    size_t node_capacity, frame_capacity;
+    struct cursor symbols;
     struct pending *stack; /* the next one last */
     size_t stack_count, stack_capacity;
     struct pending *children; /* of the node that is being expanded */
@@ -67,24 +74,35 @@ const char *call_tree_words(enum call_tree_metric metric)
 
 /* ---- what the database has ---- */
 
+/* Marks of left-out frames are one frame, whatever their figure: recursions of all depths go on below one node. */
+static void mark_load(struct call_tree_stacks *stacks, uint32_t id)
+{
+    stacks->mark = stacks->mark != 0 ? stacks->mark : id;
+    stacks->mark_count++;
+    stacks->keys[id] = stacks->mark;
+    stacks->is_plumbing[id] = false;
+}
+
 static void symbols_load(struct call_tree_stacks *stacks, struct database *database)
 {
-    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
+    int64_t limit = database_number_limit(database, "symbol");
     stacks->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     stacks->keys = memory_resize(NULL, stacks->symbol_limit * sizeof(*stacks->keys));
     memset(stacks->keys, 0, stacks->symbol_limit * sizeof(*stacks->keys));
     stacks->is_plumbing = memory_resize(NULL, stacks->symbol_limit);
     memset(stacks->is_plumbing, 0, stacks->symbol_limit);
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2 FROM symbol "
-        "WHERE id > 0");
+    cursor_open(&cursor, database,
+                "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2,"
+                " function GLOB '…*frame* …' AND file IS NULL AND module IS NULL FROM symbol WHERE id > 0 ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         if (id > 0 && id < (int64_t)stacks->symbol_limit) {
             stacks->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
             stacks->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+            if (cursor_integer(&cursor, 3) != 0 && !stacks->all_frames) {
+                mark_load(stacks, (uint32_t)id);
+            }
         }
     }
     cursor_close(&cursor);
@@ -99,12 +117,17 @@ static uint32_t add_source(struct call_tree_stacks *stacks, uint32_t parent, uin
 }
 
 /* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so
- * are repetitions. */
+ * are repetitions, also beyond a mark of left-out frames. */
 static uint32_t find_source(struct call_tree_stacks *stacks, uint32_t parent, uint32_t key)
 {
     uint64_t where = (uint64_t)parent << 32 | key;
     if (!stacks->all_frames && (stacks->is_plumbing[key] || (parent != ROOT && stacks->sources[parent].key == key))) {
         return parent;
+    }
+    const uint32_t outer = stacks->sources[parent].parent;
+    if (parent != ROOT && outer != ROOT && stacks->mark != 0 && stacks->sources[parent].key == stacks->mark &&
+        stacks->sources[outer].key == key) {
+        return outer;
     }
     const uint64_t *found = map_find(&stacks->numbers, where);
     if (found != NULL) {
@@ -136,8 +159,8 @@ static uint32_t *read_frames(const struct call_tree_stacks *stacks, struct datab
 /* The source node of each stack node, by id. A caller that does not come before its frame is as good as none. */
 static void nodes_load(struct call_tree_stacks *stacks, struct database *database)
 {
-    stacks->node_limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-    int64_t frame_limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
+    stacks->node_limit = database_number_limit(database, "stack_node_row");
+    int64_t frame_limit = database_number_limit(database, "stack_frame");
     uint32_t *frames = read_frames(stacks, database, frame_limit);
     stacks->nodes = memory_resize(NULL, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
     memset(stacks->nodes, 0, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
@@ -172,85 +195,105 @@ void call_tree_stacks_free(struct call_tree_stacks *stacks)
     free(stacks->is_plumbing);
     free(stacks->sources);
     free(stacks->nodes);
+    free(stacks->callsites);
     free(stacks->domain);
     *stacks = (struct call_tree_stacks){0};
 }
 
-/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing
- * from end to end is shown by its line as well. */
-static uint32_t find_callsite(const struct builder *builder, uint32_t node, int64_t symbol)
+/* Of all processes, and of the process ?2. The view of processes has its domains by name. Figures are in the order of
+ * enum call_tree_metric. */
+#define CALLSITES(from, where)                                                                               \
+    "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_allocations, t.bytes, " \
+    "t.allocations, t.live_bytes, t.live_allocations, 0, t.temporary FROM " from                             \
+    " t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE " where
+
+/* A row for it; `last` has the number of the last one of each source, from 1. Other lines of a source are rare. */
+static struct call_tree_callsite *find_callsite(struct call_tree_stacks *stacks, uint32_t *last, uint32_t source,
+                                                uint32_t key)
 {
-    const struct call_tree_options *options = &builder->tree->options;
-    struct call_tree_stacks *stacks = builder->stacks;
-    uint32_t key = symbol > 0 && symbol < (int64_t)stacks->symbol_limit ? stacks->keys[symbol] : NO_FRAME;
-    uint32_t number = node;
-    for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
-        if (number == ROOT || stacks->sources[number].key == key) {
-            break;
-        }
-        number = stacks->sources[number].parent;
+    if (last[source] == 0 || stacks->callsites[last[source] - 1].key != key) {
+        stacks->callsites = memory_grow(stacks->callsites, &stacks->callsite_capacity, stacks->callsite_count,
+                                        sizeof(*stacks->callsites));
+        stacks->callsites[stacks->callsite_count++] = (struct call_tree_callsite){.source = source, .key = key};
+        last[source] = (uint32_t)stacks->callsite_count;
     }
-    if (node != ROOT) {
-        return number != ROOT && stacks->sources[number].key == key ? number : node;
-    }
-    const uint64_t *found = map_find(&stacks->numbers, key);
-    if (found != NULL) {
-        return (uint32_t)*found;
-    }
-    number = add_source(stacks, ROOT, key);
-    map_put(&stacks->numbers, key, number);
-    return number;
+    return &stacks->callsites[last[source] - 1];
 }
 
-/* Of all processes, and of the process ?2. The view of processes has its domains by name. */
-#define CALLSITES(bytes, allocations)                                                                              \
-    {                                                                                                              \
-        "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                       \
-        " FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = (SELECT d.code FROM " \
-        "domain d WHERE d.name = ?1)",                                                                             \
-            "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                   \
-            " FROM callsite_total_process t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = ?1 AND " \
-            "t.process_id = ?2"                                                                                    \
-    }
-
-/* False: figures that can't be. */
-static bool read_callsites(struct builder *builder)
+/* What the call sites of the domain have by all metrics, whose trees begin with the same rows. Of a metric with figures
+ * that can't be nothing more is added. */
+static void callsites_load(struct call_tree_stacks *stacks, struct database *database)
 {
-    static const char *const sql[][2] = {
-        [CALL_TREE_PEAK] = CALLSITES("t.peak_bytes", "t.peak_allocations"),
-        [CALL_TREE_ALLOCATED] = CALLSITES("t.bytes", "t.allocations"),
-        [CALL_TREE_LEAKED] = CALLSITES("t.live_bytes", "t.live_allocations"),
-        [CALL_TREE_TEMPORARY] = CALLSITES("0", "t.temporary"),
-    };
-    const struct call_tree_options *options = &builder->tree->options;
-    struct call_tree_stacks *stacks = builder->stacks;
+    uint32_t *last = memory_resize(NULL, stacks->source_count * sizeof(*last));
+    memset(last, 0, stacks->source_count * sizeof(*last));
     struct cursor cursor;
-    cursor_open(&cursor, builder->database, sql[options->metric][options->process_id != 0]);
-    cursor_bind_text(&cursor, 1, options->domain);
-    if (options->process_id != 0) {
-        cursor_bind_integer(&cursor, 2, options->process_id);
+    stacks->callsite_count = 0;
+    memset(stacks->sums, 0, sizeof(stacks->sums));
+    memset(stacks->is_wrong, 0, sizeof(stacks->is_wrong));
+    cursor_open(&cursor, database,
+                stacks->process_id == 0
+                    ? CALLSITES("callsite_stat", "t.domain = (SELECT d.code FROM domain d WHERE d.name = ?1)")
+                    : CALLSITES("callsite_total_process", "t.domain = ?1 AND t.process_id = ?2"));
+    cursor_bind_text(&cursor, 1, stacks->domain);
+    if (stacks->process_id != 0) {
+        cursor_bind_integer(&cursor, 2, stacks->process_id);
     }
-    bool is_right = true;
-    while (is_right && cursor_next(&cursor)) {
-        int64_t id = cursor_integer(&cursor, 0);
-        uint32_t node = id > 0 && id < stacks->node_limit ? stacks->nodes[id] : ROOT;
-        int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
-        if (figures[0] == 0 && figures[1] == 0) {
-            continue;
-        }
-        uint32_t source = find_callsite(builder, node, cursor_integer(&cursor, 1));
-        stacks->has_stacks = stacks->has_stacks || stacks->sources[source].key != NO_FRAME;
-        int64_t *total = stacks->sources[ROOT].total;
-        for (int i = 0; i < CALL_TREE_FIGURES; i++) {
-            is_right = is_right && figures[i] >= 0 && figures[i] <= INT64_MAX - total[i];
-            if (is_right) {
-                total[i] += figures[i];
-                stacks->sources[source].own[i] += figures[i];
+    while (cursor_next(&cursor)) {
+        int64_t node = cursor_integer(&cursor, 0), symbol = cursor_integer(&cursor, 1);
+        struct call_tree_callsite *callsite =
+            find_callsite(stacks, last, node > 0 && node < stacks->node_limit ? stacks->nodes[node] : ROOT,
+                          symbol > 0 && symbol < (int64_t)stacks->symbol_limit ? stacks->keys[symbol] : NO_FRAME);
+        for (int i = 0; i < CALL_TREE_METRICS * CALL_TREE_FIGURES; i++) {
+            int64_t figure = cursor_integer(&cursor, 2 + i);
+            int64_t *sum = &stacks->sums[i / CALL_TREE_FIGURES][i % CALL_TREE_FIGURES];
+            bool *is_wrong = &stacks->is_wrong[i / CALL_TREE_FIGURES];
+            *is_wrong = *is_wrong || figure < 0 || figure > INT64_MAX - *sum;
+            if (!*is_wrong) {
+                *sum += figure;
+                callsite->figures[i / CALL_TREE_FIGURES][i % CALL_TREE_FIGURES] += figure;
             }
         }
     }
     cursor_close(&cursor);
-    return is_right;
+    free(last);
+}
+
+/* Where a call site is in the tree; inverted, at the user's line, from which people ask outwards. A stack that is
+ * plumbing from end to end is shown by its line as well. */
+static uint32_t place(struct call_tree_stacks *stacks, const struct call_tree_callsite *callsite)
+{
+    uint32_t number = callsite->source;
+    for (int i = 0; stacks->is_inverted && !stacks->all_frames && i < USER_FRAMES_MAX; i++) {
+        if (number == ROOT || stacks->sources[number].key == callsite->key) {
+            break;
+        }
+        number = stacks->sources[number].parent;
+    }
+    if (callsite->source != ROOT) {
+        return number != ROOT && stacks->sources[number].key == callsite->key ? number : callsite->source;
+    }
+    const uint64_t *found = map_find(&stacks->numbers, callsite->key);
+    if (found != NULL) {
+        return (uint32_t)*found;
+    }
+    number = add_source(stacks, ROOT, callsite->key);
+    map_put(&stacks->numbers, callsite->key, number);
+    return number;
+}
+
+static void place_all(struct call_tree_stacks *stacks)
+{
+    for (size_t i = 0; i < stacks->callsite_count; i++) {
+        const int64_t *figures = stacks->callsites[i].figures[stacks->metric];
+        if (figures[CALL_TREE_BYTES] == 0 && figures[CALL_TREE_ALLOCATIONS] == 0) {
+            continue;
+        }
+        struct call_tree_source *source = &stacks->sources[place(stacks, &stacks->callsites[i])];
+        stacks->has_stacks = stacks->has_stacks || source->key != NO_FRAME;
+        for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
+            source->own[figure] += figures[figure];
+        }
+    }
 }
 
 /* Callers have smaller numbers: one pass from the end adds up all subtrees. */
@@ -263,7 +306,7 @@ static void add_up(struct call_tree_stacks *stacks)
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
             node->total[figure] += node->own[figure];
             is_empty = is_empty && node->total[figure] == 0;
-            parent->total[figure] += node->parent != ROOT ? node->total[figure] : 0;
+            parent->total[figure] += node->total[figure];
         }
         if (!is_empty) {
             node->next = parent->first_child;
@@ -411,23 +454,20 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
     }
 }
 
-static void read_frame(const struct builder *builder, uint32_t key, struct call_tree_frame *frame)
+static void read_frame(const struct call_tree_stacks *stacks, struct cursor *cursor, uint32_t key,
+                       struct call_tree_frame *frame)
 {
     *frame = (struct call_tree_frame){.symbol = key, .is_missing = key == NO_FRAME};
-    if (key == NO_FRAME) {
-        return;
+    cursor_reset(cursor);
+    cursor_bind_integer(cursor, 1, key);
+    if (key != NO_FRAME && cursor_next(cursor)) {
+        const bool is_any = key == stacks->mark && stacks->mark_count > 1;
+        frame->function = memory_copy_text(is_any ? "… frames …" : cursor_text(cursor, 0));
+        frame->file = memory_copy_text(cursor_text(cursor, 1));
+        frame->line = cursor_integer(cursor, 2) > 0 ? cursor_integer(cursor, 2) : 0;
+        frame->module = memory_copy_text(cursor_text(cursor, 3));
+        frame->is_python = cursor_integer(cursor, 4) != 0;
     }
-    struct cursor cursor;
-    cursor_open(&cursor, builder->database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
-    cursor_bind_integer(&cursor, 1, key);
-    if (cursor_next(&cursor)) {
-        frame->function = memory_copy_text(cursor_text(&cursor, 0));
-        frame->file = memory_copy_text(cursor_text(&cursor, 1));
-        frame->line = cursor_integer(&cursor, 2) > 0 ? cursor_integer(&cursor, 2) : 0;
-        frame->module = memory_copy_text(cursor_text(&cursor, 3));
-        frame->is_python = cursor_integer(&cursor, 4) != 0;
-    }
-    cursor_close(&cursor);
 }
 
 /* The number of a frame in the tree, which has its words once. */
@@ -435,8 +475,8 @@ static uint32_t number_frame(struct builder *builder, uint32_t key)
 {
     struct call_tree *tree = builder->tree;
     if (builder->frame_slots[key] == 0) {
-        tree->frames = memory_resize(tree->frames, (tree->frame_count + 1) * sizeof(*tree->frames));
-        read_frame(builder, key, &tree->frames[tree->frame_count++]);
+        tree->frames = memory_grow(tree->frames, &builder->frame_capacity, tree->frame_count, sizeof(*tree->frames));
+        read_frame(builder->stacks, &builder->symbols, key, &tree->frames[tree->frame_count++]);
         builder->frame_slots[key] = (uint32_t)tree->frame_count;
     }
     return builder->frame_slots[key] - 1;
@@ -484,11 +524,15 @@ static void select_nodes(struct builder *builder)
             }
         }
     }
+    cursor_open(&builder->symbols, builder->database,
+                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     copy_out(builder, &node);
-    while (builder->stack_count > 0) {
+    const size_t nodes_max = builder->tree->options.nodes_max;
+    while (builder->stack_count > 0 && (nodes_max == 0 || builder->tree->count <= nodes_max)) {
         node = builder->stack[--builder->stack_count];
         copy_out(builder, &node);
     }
+    cursor_close(&builder->symbols);
 }
 
 /* Figures of the sources, unless they have them already: of trees that differ by what is copied out alone. */
@@ -496,19 +540,23 @@ static void figures_load(struct builder *builder)
 {
     struct call_tree_stacks *stacks = builder->stacks;
     const struct call_tree_options *options = &builder->tree->options;
-    if (stacks->domain == NULL || strcmp(stacks->domain, options->domain) != 0 || stacks->metric != options->metric ||
-        stacks->process_id != options->process_id || stacks->is_inverted != options->is_inverted) {
+    bool is_same = stacks->domain != NULL && strcmp(stacks->domain, options->domain) == 0 &&
+                   stacks->process_id == options->process_id;
+    if (!is_same) {
+        free(stacks->domain);
+        stacks->domain = memory_copy_text(options->domain);
+        stacks->process_id = options->process_id;
+        callsites_load(stacks, builder->database);
+    }
+    if (!is_same || stacks->metric != options->metric || stacks->is_inverted != options->is_inverted) {
         for (size_t i = 0; i < stacks->source_count; i++) {
             struct call_tree_source *source = &stacks->sources[i];
             *source = (struct call_tree_source){.parent = source->parent, .key = source->key};
         }
-        free(stacks->domain);
-        stacks->domain = memory_copy_text(options->domain);
         stacks->metric = options->metric;
-        stacks->process_id = options->process_id;
         stacks->is_inverted = options->is_inverted;
         stacks->has_stacks = false;
-        stacks->is_right = read_callsites(builder);
+        place_all(stacks);
         add_up(stacks);
     }
     builder->tree->has_stacks = stacks->has_stacks;
@@ -531,7 +579,7 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
         call_tree_stacks_load(&own, database, options->all_frames);
     }
     figures_load(&builder);
-    const bool is_right = builder.stacks->is_right;
+    const bool is_right = !builder.stacks->is_wrong[options->metric];
     select_nodes(&builder);
     call_tree_stacks_free(&own);
     free(builder.stack);

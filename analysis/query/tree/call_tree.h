@@ -2,7 +2,8 @@
 /*
  * The call sites of a domain as one tree: callers above what they call, or, inverted, callees above who calls them.
  * Frames of one function, line and module below one caller are one node; plumbing, unnamed and repeated frames are
- * folded into their caller. `varve tree` and `varve flamegraph` print it.
+ * folded into their caller, and marks of left-out frames are one frame, however many they stand for. `varve tree` and
+ * `varve flamegraph` print it.
  */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
 #define VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
@@ -34,23 +35,30 @@ enum call_tree_figure {
 };
 
 struct call_tree_source;
+struct call_tree_callsite;
 
 /* The stacks of a database, which all of its trees with the same frames begin with. */
 struct call_tree_stacks {
     uint32_t *keys;    /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
     bool *is_plumbing; /* likewise */
     size_t symbol_limit;
+    uint32_t mark, mark_count; /* of left-out frames: their key, and how many there are; 0: none, or all_frames */
     struct call_tree_source *sources;
     size_t source_count, source_capacity;
     struct map numbers; /* of sources, by caller and key */
     uint32_t *nodes;    /* source of a stack node, by its id */
     int64_t node_limit;
     bool all_frames;
-    /* The tree whose figures the sources have: what is copied out may differ. NULL: none. Owned. */
+    /* Of the domain and process that were asked for last, by all metrics. NULL: none yet. Owned. */
     char *domain;
-    enum call_tree_metric metric;
     int64_t process_id;
-    bool is_inverted, has_stacks, is_right;
+    struct call_tree_callsite *callsites;
+    size_t callsite_count, callsite_capacity;
+    int64_t sums[CALL_TREE_METRICS][CALL_TREE_FIGURES];
+    bool is_wrong[CALL_TREE_METRICS]; /* it has figures that can't be */
+    /* The tree of them whose figures the sources have: what is copied out may differ. */
+    enum call_tree_metric metric;
+    bool is_inverted, has_stacks;
 };
 
 struct call_tree_options {
@@ -64,6 +72,7 @@ struct call_tree_options {
     int64_t share_min; /* of the whole, in millionths: what has less is left out */
     int64_t top;       /* children of a node; the rest is left out */
     int64_t depth;     /* levels; a frame without siblings is on the level of its caller */
+    size_t nodes_max;  /* a tree that has more ends unfinished, good for its count alone; 0: none does */
 };
 
 struct call_tree_frame {

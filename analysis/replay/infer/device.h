@@ -10,6 +10,7 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 #include "analysis/replay/infer/hints.h"
+#include "analysis/replay/infer/limit.h"
 #include "analysis/replay/infer/pools.h"
 #include "analysis/replay/infer/reservations.h"
 #include "analysis/replay/infer/scan.h"
@@ -30,9 +31,10 @@ struct replay_device {
     uint64_t total;            /* bytes of the device */
     struct replay_hints hints; /* answers to what is open, found by playing */
     struct replay_calls calls; /* likewise; of a replay under other rules */
+    struct replay_limit limit; /* likewise, if it was looked for */
 };
 
-/// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors:
+/// Everything but the hints, which it goes by, the calls and the limit; may be called again with others. Errors:
 /// VARVE_ERROR_FORMAT, UNSUPPORTED, INVALID (settings).
 int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
                         struct replay_device *inferred, struct varve_message *message);

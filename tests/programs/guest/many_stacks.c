@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program with more different stacks than anybody wants to keep, in one of two ways:
+ * A program with more different stacks than anybody wants to keep, in one of three ways:
  *
  *   many_stacks PATHS DEPTH ROUNDS   PATHS allocations of 40009 bytes, each at the end of another path through two
  *                                    calls, then ROUNDS of 40013 from the bottom of a recursion of DEPTH frames
  *   many_stacks small PATHS ROUNDS   call sites that matter little and two that matter: PATHS of 7 bytes, each at the
  *                                    end of another path, of which one stays (11 bytes); ROUNDS of 40009 bytes from one
  *                                    function, and ten of 50021 bytes that stay from another
+ *   many_stacks levels DEPTH ROUNDS  a recursion of DEPTH levels, ROUNDS times, with a block of 100000 bytes and one
+ *                                    more for each level in each of them, of which the first round's stay
  */
 #include "programs/workload.h"
 
@@ -72,10 +74,39 @@ static __attribute__((noinline)) void large_leak(void)
     }
 }
 
+static void levels(unsigned long level, unsigned long depth, int stays);
+static void (*const volatile levels_on)(unsigned long, unsigned long, int) = levels;
+
+static __attribute__((noinline)) void levels(unsigned long level, unsigned long depth, int stays)
+{
+    void *block = take_block(100000 + level);
+    if (level < depth) {
+        levels_on(level + 1, depth, stays);
+        UNLIKE_OTHERS(8);
+    }
+    if (!stays) {
+        free(block);
+    }
+}
+
+static __attribute__((noinline)) void levels_of_rounds(unsigned long depth)
+{
+    for (unsigned long i = 0; i < rounds; i++) {
+        levels_on(1, depth, i == 0);
+        UNLIKE_OTHERS(9);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        give_up("usage: many_stacks PATHS DEPTH ROUNDS, or many_stacks small PATHS ROUNDS");
+        give_up("usage: many_stacks PATHS DEPTH ROUNDS, many_stacks small PATHS ROUNDS, or many_stacks levels DEPTH "
+                "ROUNDS");
+    }
+    if (strcmp(argv[1], "levels") == 0) {
+        rounds = strtoul(argv[3], NULL, 10);
+        levels_of_rounds(strtoul(argv[2], NULL, 10));
+        return 0;
     }
     int is_small = strcmp(argv[1], "small") == 0;
     unsigned long paths = strtoul(argv[is_small ? 2 : 1], NULL, 10);

@@ -22,31 +22,32 @@
 #include <time.h>
 
 #define NATIVE_MAX 4096
+#define DEPTH 256U
 
 int count_loops(void);
 int memo_agrees(void);
+void *allocate(void *bytes);
 int allocate_elsewhere(size_t bytes);
+int call_elsewhere(void (*function)(void));
 
-/* Of so many frames: 0 no, 1 yes, 2 there is no hash yet. */
-static int hash_agrees(const struct python_frame *frames, unsigned count, unsigned max)
+/* Of what is kept with this depth: 0 no, 1 yes, 2 there is no hash yet. */
+static int hash_agrees(unsigned depth)
 {
+    static struct python_frame frames[STACK_ENDS], unused[STACK_ENDS]; /* the caller holds the GIL */
+    const unsigned count = python_frames_cut(frames, python_stack_ends(frames), depth);
     struct stack_hash hash = {0};
-    unsigned hashed = python_stack_hash(&hash, max);
-    struct stack_hash wanted = python_hash_frames(frames, count < max ? count : max);
-    return hashed == PYTHON_STACK_UNKNOWN
-               ? 2
-               : hashed == (count < max ? count : max) && hash.low == wanted.low && hash.high == wanted.high;
+    const unsigned hashed = python_stack_hash(&hash, depth, unused);
+    const struct stack_hash wanted = python_hash_frames(frames, count);
+    return hashed == PYTHON_STACK_UNKNOWN ? 2 : hashed == count && hash.low == wanted.low && hash.high == wanted.high;
 }
 
 /* Of what a recording keeps, now and then also of fewer. */
 int memo_agrees(void)
 {
     static _Atomic unsigned turn;
-    struct python_frame frames[PYTHON_MEMO_FRAMES_MAX];
-    unsigned count = python_stack_capture(frames, PYTHON_MEMO_FRAMES_MAX);
-    unsigned few = 1 + turn++ % 200;
-    int agrees = hash_agrees(frames, count, PYTHON_MEMO_FRAMES_MAX);
-    return few % 4 == 0 && hash_agrees(frames, count, few) == 0 ? 0 : agrees;
+    const unsigned few = 1 + turn++ % 200;
+    const int agrees = hash_agrees(DEPTH);
+    return few % 4 == 0 && hash_agrees(few) == 0 ? 0 : agrees;
 }
 
 int count_loops(void)
@@ -61,7 +62,8 @@ int count_loops(void)
     return loops;
 }
 
-static void *allocate(void *bytes)
+/* Its record, with the stack that is inherited. */
+void *allocate(void *bytes)
 {
     uint32_t (*callsite_here)(void);
     void (*emit)(const struct varve_record *);
@@ -79,6 +81,20 @@ int allocate_elsewhere(size_t bytes)
 {
     pthread_t thread;
     return pthread_create(&thread, NULL, allocate, (void *)bytes) == 0 ? pthread_join(thread, NULL) : -1;
+}
+
+static void *call(void *function)
+{
+    void (*called)(void);
+    *(void **)&called = function;
+    called();
+    return NULL;
+}
+
+int call_elsewhere(void (*function)(void))
+{
+    pthread_t thread;
+    return pthread_create(&thread, NULL, call, *(void **)&function) == 0 ? pthread_join(thread, NULL) : -1;
 }
 
 static void on_signal(int number)

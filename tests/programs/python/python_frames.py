@@ -216,10 +216,13 @@ def without_gil():
 def published():
     # What a waiting thread publishes for its helpers get, while it lasts; without the innermost frames if so asked.
     recorder = ctypes.PyDLL(None)
+    recorder.varve_python_stack_publish.argtypes = [ctypes.c_uint32, ctypes.c_void_p]
+
+    begin = id(threading.Thread._bootstrap.__code__)
 
     def publish(skip):
-        recorder.varve_python_stack_publish(skip)
-        recorder.varve_python_stack_publish(0)  # nested: the outer one's frames stay
+        recorder.varve_python_stack_publish(skip, begin)
+        recorder.varve_python_stack_publish(0, None)  # nested: the outer one's frames stay
         recorder.varve_python_stack_withdraw()
         size = look_elsewhere([])
         recorder.varve_python_stack_withdraw()
@@ -229,6 +232,21 @@ def published():
     noted[size] = (want, 0)
     look_elsewhere([])
     publish(1000)
+
+    # Python that such a helper calls stands inside; a thread that Python started has a beginning of its own, and so
+    # has the one that publishes.
+    def helper(outside):
+        size = next(sizes)
+        noted[size] = [library.allocate(size), expected() + outside, 0][1:]  # of one line
+
+    def work(run, outside):
+        frames = [recorder.varve_python_stack_publish(0, begin), *expected()][1:]  # of one line
+        run(lambda: helper(frames if outside else []))
+        recorder.varve_python_stack_withdraw()
+
+    work(lambda call: ctypes.CDLL(sys.argv[2]).call_elsewhere(ctypes.CFUNCTYPE(None)(call)), True)
+    work(lambda call: run_threads([threading.Thread(target=call)]), False)
+    work(lambda call: call(), False)
 
 
 def collected():
@@ -274,7 +292,30 @@ def deep():
     def down(level):
         look() if level == 0 else down(level - 1)
 
-    down(400)  # more than is kept
+    def through_c(level):
+        look() if level == 0 else sorted([level - 1], key=through_c)
+
+    def each(level, stop):  # one frame more and less at a time
+        look()
+        if level < stop:
+            each(level + 1, stop)
+            look()
+
+    def each_from(level, start, stop):
+        each(0, stop - start) if level == start else each_from(level + 1, start, stop)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20000)
+    for level in (400, 401, 310, 1000, 3000, 999, 1001, 5, 3000):  # more than is kept
+        down(level)
+    down(3000)  # as deep as before, from another line
+    through_c(400)
+    for start, stop in (250, 330), (1000, 1012), (2995, 3002):
+        each_from(0, start, stop)
+    threading.stack_size(64 << 20)
+    run_threads([threading.Thread(target=down, args=(10000,))])
+    threading.stack_size(0)
+    sys.setrecursionlimit(limit)
 
 
 # ---- what a memo of the last walk could get wrong, by whose hash a stack is found ----
@@ -482,7 +523,7 @@ def answer():
 
 if __name__ == "__main__":
     library = ctypes.PyDLL(sys.argv[2])
-    library.allocate_elsewhere.argtypes = [ctypes.c_size_t]
+    library.allocate_elsewhere.argtypes = library.allocate.argtypes = [ctypes.c_size_t]
     cases = (functions, methods, generators, coroutines, comprehensions, called_from_c, class_bodies, lines,
              executed, threads, without_gil, published, collected, traced, deep, siblings, up_and_down,
              resumed_elsewhere, coroutines_in_turns, thrown_over, code_reused, entered_in_turns,

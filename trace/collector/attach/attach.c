@@ -5,6 +5,7 @@
  */
 #include "trace/collector/attach/attach.h"
 
+#include "trace/base/proc_file.h"
 #include "trace/collector/attach/inject.h"
 #include "trace/error.h"
 #include "trace/format/attach.h"
@@ -14,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#define EXECS_MAX 20U /* of a program that executes others all the time, while it is looked at */
 
 /* The functions of the library in the process are found in its file: that must be the one. */
 static int check_library(const struct attach *attach, struct varve_message *message)
@@ -53,6 +56,14 @@ static int check_unrecorded(const struct target *target, struct varve_message *m
         target->pid, recording->collector, target->pid);
 }
 
+static int check(struct attach *attach, int32_t pid, struct varve_message *message)
+{
+    int error = target_open(&attach->target, pid, TARGET_TO_RECORD, message);
+    VARVE_THEN(error, check_unrecorded(&attach->target, message));
+    VARVE_THEN(error, check_library(attach, message));
+    return error;
+}
+
 int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message)
 {
     memset(attach, 0, sizeof(*attach));
@@ -61,9 +72,10 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
     }
     attach->detach_at = symbols_file_function(attach->library, ATTACH_FUNCTION_DETACH);
     attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
-    int error = target_open(&attach->target, pid, message);
-    VARVE_THEN(error, check_unrecorded(&attach->target, message));
-    VARVE_THEN(error, check_library(attach, message));
+    int lock;
+    int error = target_lock(pid, &lock, message);
+    VARVE_THEN(error, check(attach, pid, message));
+    session_descriptor_close(&lock);
     return error;
 }
 
@@ -101,7 +113,7 @@ static const struct inject_call hooks_out = {.function = ATTACH_FUNCTION_DETACH,
 static const struct inject_call memory_back = {
     .function = ATTACH_FUNCTION_RELEASE, .avoids = PLACE_LOADER | PLACE_UNKNOWN, .needs_quiet = true};
 
-int attach_start(struct attach *attach, const char *directory, struct varve_message *message)
+static int start(struct attach *attach, const char *directory, struct varve_message *message)
 {
     const struct inject_call wanted = {
         .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library, .avoids = PLACE_ANY};
@@ -123,13 +135,42 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
     return error;
 }
 
+int attach_start(struct attach *attach, const char *directory, struct varve_message *message)
+{
+    int lock;
+    int error = target_lock(attach->target.pid, &lock, message);
+    VARVE_THEN(error, check(attach, attach->target.pid, message)); /* another one may have been faster */
+    VARVE_THEN(error, start(attach, directory, message));
+    session_descriptor_close(&lock);
+    return error;
+}
+
+static int call_locked(struct target *target, int32_t pid, const struct inject_call *wanted,
+                       struct varve_message *message)
+{
+    int error = VARVE_ERROR_BUSY;
+    bool is_another = true;
+    for (unsigned i = 0; i < EXECS_MAX && error == VARVE_ERROR_BUSY && is_another; i++) {
+        error = target_open(target, pid, TARGET_TO_LEAVE, message);
+        VARVE_THEN(error, call_loaded(target, wanted, message));
+        const int32_t living = proc_file_thread(pid);
+        if (error != VARVE_OK && living == 0) {
+            error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d has ended", pid);
+        }
+        is_another = !target_is_same(target, living); /* there are no hooks in a program that it has executed since */
+    }
+    return error;
+}
+
 static int call_in(int32_t pid, const struct inject_call *wanted, struct varve_message *message)
 {
     struct target *target = malloc(sizeof(*target));
     int error = VARVE_ERROR_NO_MEMORY;
     if (target != NULL) {
-        error = target_open(target, pid, message);
-        VARVE_THEN(error, call_loaded(target, wanted, message));
+        int lock;
+        error = target_lock(pid, &lock, message);
+        VARVE_THEN(error, call_locked(target, pid, wanted, message));
+        session_descriptor_close(&lock);
         free(target);
     }
     return error;
@@ -160,7 +201,10 @@ int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_
     if (target == NULL) {
         return error;
     }
-    error = target_open(target, pid, message);
+    int lock;
+    error = target_lock(pid, &lock, message);
+    VARVE_THEN(error, target_open(target, pid, TARGET_TO_LEAVE, message));
+    session_descriptor_close(&lock);
     if (error != VARVE_OK) {
         free(target);
         return error;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The injector. A thread is stopped by PTRACE_INTERRUPT; if its stack says that it may call (place.c), its registers
- * and signal mask are kept, it is given those of a call that returns to address 0, and goes on: the other threads run
- * all the while, so that whoever holds a lock that the call needs lets go of it. The call is made on memory of its own,
- * which mmap, called first and in need of next to nothing, has given. The fault at address 0 ends it; it is seen by the
- * tracer alone. Signals are blocked in the thread meanwhile, but for those that a fault raises.
+ * The injector. Of a thread that may call (look.c) the registers and the signal mask are kept, it is given those of a
+ * call that returns to address 0, and goes on: the other threads run all the while, so that whoever holds a lock that
+ * the call needs lets go of it. The call is made on memory of its own, which mmap, called first and in need of next to
+ * nothing, has given. The fault at address 0 ends it; it is seen by the tracer alone. Signals are blocked in the thread
+ * meanwhile, but for those that a fault raises. Another thread may execute a program at any time: then this one is
+ * gone, and what is written goes by the thread, never by the number of the process.
  */
 #include "trace/collector/attach/inject.h"
 
+#include "trace/collector/attach/look.h"
 #include "trace/collector/attach/registers.h"
+#include "trace/collector/attach/sequence.h"
+#include "trace/collector/attach/stop.h"
 #include "trace/base/proc_file.h"
 #include "trace/error.h"
-#include "trace/format/session.h"
 #include "trace/symbols/running.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -28,33 +30,28 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define STACK_BYTES (UINT64_C(512) << 10)
-#define STOP_NS UINT64_C(100000000)    /* for a thread to stop: one in vfork, or waiting for a disk, does not */
-#define SEARCH_NS UINT64_C(5000000000) /* for a thread at a place where it may call */
-#define CALL_NS UINT64_C(30000000000)  /* for the whole of a call */
-#define LOCK_NS UINT64_C(1000000000)   /* for a lock */
+#define CALL_NS UINT64_C(30000000000) /* for the whole of a call */
+#define LOCK_NS UINT64_C(1000000000)  /* for a lock */
 #define LOADER_BYTES_MAX (UINT64_C(64) << 10)
 #define FAULTS_MAX 10000U /* of one call, handled by the program */
-#define STEP_NS 50000L
-#define SEARCH_STEP_NS 2000000L
-#define THREADS_MAX 4096U            /* looked at in one round */
+#define IDLE_NS 2000000L
+#define OWN_BYTES 4096U              /* of three parts with what the C library keeps of a thread */
 #define LIBC_DLOPEN_MODE 0x80000000U /* what __libc_dlopen_mode wants to be told */
 
 /* What the child tells its parent. */
 struct report {
     int error;
     struct inject_result result;
-    char text[512];
+    struct varve_message message;
 };
 
 struct injector {
     const struct target *target;
     const struct inject_call *call;
-    struct symbols_running *running;
-    struct place_rules rules;
+    struct look look;
     struct report *report;
     /* functions in the target */
     uint64_t map, unmap, open, open_error, function;
@@ -64,9 +61,13 @@ struct injector {
     int32_t tid;
     uint64_t stopped_ns; /* since when */
     bool is_loading;     /* it calls dlopen */
+    bool has_given_up;   /* it waited there for a lock */
     uint64_t mask;
-    bool has_handled; /* a signal during a call */
+    bool has_lost_rest; /* of the time of a call that it was in: there was another stop */
     struct registers saved;
+    uint64_t own[3 * OWN_BYTES / sizeof(uint64_t)]; /* of the C library's */
+    uint64_t own_at;
+    size_t own_bytes;
 };
 
 static int fail(struct injector *injector, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -75,227 +76,10 @@ static int fail(struct injector *injector, int error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(injector->report->text, sizeof(injector->report->text), format, arguments);
+    vsnprintf(injector->report->message.text, sizeof(injector->report->message.text), format, arguments);
     va_end(arguments);
     injector->report->error = error;
     return error;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
-}
-
-static void nap(long ns)
-{
-    const struct timespec time = {0, ns};
-    nanosleep(&time, NULL);
-}
-
-/* ---- stops ---- */
-
-enum stop {
-    STOP_GONE,
-    STOP_NONE,   /* in time */
-    STOP_ASKED,  /* by PTRACE_INTERRUPT, or with its whole process */
-    STOP_SIGNAL, /* it is about to get one */
-};
-
-static enum stop await_stop(int32_t tid, uint64_t limit_ns, int *signal_out)
-{
-    const uint64_t end_ns = now_ns() + limit_ns;
-    int status;
-    do {
-        const pid_t got = waitpid(tid, &status, __WALL | WNOHANG);
-        if (got == tid && WIFSTOPPED(status)) {
-            *signal_out = WSTOPSIG(status);
-            return status >> 16 == PTRACE_EVENT_STOP ? STOP_ASKED : STOP_SIGNAL;
-        }
-        if (got == tid || (got < 0 && errno != EINTR)) {
-            return STOP_GONE;
-        }
-        nap(STEP_NS);
-    } while (now_ns() < end_ns);
-    return STOP_NONE;
-}
-
-static bool go_on(int32_t tid, int number)
-{
-    return ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)number) == 0;
-}
-
-/* Stopped, with no signal of the program's on its way; one that arrives first is delivered. */
-static bool stop_thread(int32_t tid)
-{
-    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) != 0) {
-        return false;
-    }
-    int number;
-    for (;;) {
-        const enum stop stop = await_stop(tid, STOP_NS, &number);
-        if (stop != STOP_SIGNAL) {
-            return stop == STOP_ASKED;
-        }
-        if (!go_on(tid, number)) {
-            return false;
-        }
-    }
-}
-
-/* ---- a thread that may call ---- */
-
-static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    DIR *folder = opendir(path);
-    const struct dirent *entry;
-    unsigned count = 0;
-    while (folder != NULL && count < max && (entry = readdir(folder)) != NULL) {
-        const int32_t tid = (int32_t)strtol(entry->d_name, NULL, 10);
-        if (tid > 0) {
-            tids[count++] = tid; /* the main thread comes first */
-        }
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return count;
-}
-
-/* Who traces it; 0: nobody, or it has ended. */
-static int32_t tracer_of(const struct injector *injector, int32_t tid)
-{
-    char process[16];
-    snprintf(process, sizeof(process), "%d", injector->target->pid);
-    char name[40];
-    snprintf(name, sizeof(name), "task/%d/status", tid);
-    char status[4096] = "";
-    (void)proc_file_read(process, name, status, sizeof(status));
-    return (int32_t)session_status_number(status, "TracerPid:");
-}
-
-/* False: it is not ours. One that did not stop in time the last time still is. */
-static bool take(struct injector *injector, int32_t tid)
-{
-    int32_t tracer = 0;
-    for (unsigned i = 0; i < 2 && tracer == 0; i++) { /* a tracer may have let go of it just now */
-        if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0) {
-            return true;
-        }
-        if (errno != EPERM) {
-            return false;
-        }
-        tracer = tracer_of(injector, tid);
-    }
-    if (tracer != 0 && tracer != getpid()) {
-        fail(injector, VARVE_ERROR_BUSY, "process %d is being traced by pid %d: detach that first",
-             injector->target->pid, tracer);
-    } else if (tracer == 0 && tid == injector->target->pid) {
-        fail(injector, VARVE_ERROR_PERMISSION, "%s", "");
-    }
-    return tracer == getpid();
-}
-
-/* False: it can't be had. A thread that has not stopped in time stays seized until this process ends. */
-static bool seize(struct injector *injector, int32_t tid, unsigned *place_out)
-{
-    if (!take(injector, tid) || !stop_thread(tid)) {
-        return false;
-    }
-    injector->stopped_ns = now_ns();
-    registers_repeat(tid);
-    *place_out = place_of(&injector->rules, injector->running, tid);
-    return true;
-}
-
-static void let_go(int32_t tid)
-{
-    ptrace(PTRACE_DETACH, tid, NULL, NULL);
-}
-
-static bool thread_is_there(const struct injector *injector, int32_t tid)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/task/%d", injector->target->pid, tid);
-    return access(path, F_OK) == 0;
-}
-
-/* One look at every thread. True: `tid` is stopped where it may call; or, where `none_in` is a place, none is there. Of
- * a thread that can't be looked at anything is true but that it is outside the recorder. */
-static bool look_once(struct injector *injector, unsigned none_in)
-{
-    int32_t tids[THREADS_MAX];
-    const unsigned count = list_threads(injector->target->pid, tids, THREADS_MAX);
-    bool is_none = count > 0;
-    for (unsigned i = 0; i < count && injector->report->error == VARVE_OK; i++) {
-        unsigned place = PLACE_UNKNOWN;
-        if (!seize(injector, tids[i], &place)) {
-            is_none = is_none && (none_in != PLACE_RECORDER || !thread_is_there(injector, tids[i]));
-            continue;
-        }
-        if (none_in == 0 && (place & injector->call->avoids) == 0) {
-            injector->tid = tids[i];
-            return true;
-        }
-        is_none = is_none && (place & none_in) == 0;
-        let_go(tids[i]);
-    }
-    return none_in != 0 && is_none;
-}
-
-static const char *trace_hint(void)
-{
-    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
-    int scope = file != NULL ? fgetc(file) : '0';
-    if (file != NULL) {
-        fclose(file);
-    }
-    return scope >= '1' && scope <= '3'
-               ? ": kernel.yama.ptrace_scope restricts tracing to parents; sudo sysctl kernel.yama.ptrace_scope=0, or "
-                 "be root"
-               : ": tracing it needs its user's rights and CAP_SYS_PTRACE where it has dropped or gained rights";
-}
-
-static int say_busy(struct injector *injector, unsigned none_in)
-{
-    if (none_in == PLACE_LOADER) {
-        return fail(
-            injector, VARVE_ERROR_BUSY,
-            "process %d: one of its threads was loading a library, or held the loader's lock elsewhere, for 5 s: try "
-            "again",
-            injector->target->pid);
-    }
-    return fail(injector, VARVE_ERROR_BUSY,
-                "process %d: no thread was at a place where it may load the recorder (outside of the "
-                "allocator, the loader and the kernel's waits for disks) within 5 s: try again",
-                injector->target->pid);
-}
-
-static int look(struct injector *injector, unsigned none_in)
-{
-    const uint64_t end_ns = now_ns() + SEARCH_NS;
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/task", injector->target->pid);
-    while (!look_once(injector, none_in)) {
-        if (injector->report->error == VARVE_ERROR_BUSY) {
-            return VARVE_ERROR_BUSY;
-        }
-        if (injector->report->error == VARVE_ERROR_PERMISSION) {
-            return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s", injector->target->pid,
-                        trace_hint());
-        }
-        if (access(path, F_OK) != 0) {
-            return fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
-        }
-        if (now_ns() > end_ns) {
-            return say_busy(injector, none_in);
-        }
-        nap(SEARCH_STEP_NS);
-    }
-    return VARVE_OK;
 }
 
 /* ---- the call ---- */
@@ -308,35 +92,60 @@ static bool is_handled(const struct injector *injector, int number)
         return false;
     }
     char process[16];
-    snprintf(process, sizeof(process), "%d", injector->target->pid);
+    snprintf(process, sizeof(process), "%d", injector->tid);
     char status[4096] = "";
     (void)proc_file_read(process, "status", status, sizeof(status));
     const char *at = strstr(status, "\nSigCgt:");
     return at != NULL && (strtoull(at + 8, NULL, 16) >> (number - 1) & 1) != 0;
 }
 
+/* In words of the thread's memory, which stay what they are beyond the end. */
 static bool memory_write(const struct injector *injector, uint64_t at, const void *bytes, size_t count)
 {
-    const struct iovec from = {(void *)(uintptr_t)bytes, count}, to = {(void *)(uintptr_t)at, count};
-    return process_vm_writev(injector->target->pid, &from, 1, &to, 1, 0) == (ssize_t)count;
+    for (size_t i = 0; i < count; i += sizeof(long)) {
+        const size_t part = count - i < sizeof(long) ? count - i : sizeof(long);
+        errno = 0;
+        long word = part < sizeof(long) ? ptrace(PTRACE_PEEKDATA, injector->tid, (void *)(uintptr_t)(at + i), NULL) : 0;
+        memcpy(&word, (const char *)bytes + i, part);
+        if (errno != 0 || ptrace(PTRACE_POKEDATA, injector->tid, (void *)(uintptr_t)(at + i), (void *)word) != 0) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static size_t memory_read(const struct injector *injector, uint64_t at, void *bytes, size_t count)
 {
     const struct iovec to = {bytes, count}, from = {(void *)(uintptr_t)at, count};
-    const ssize_t got = process_vm_readv(injector->target->pid, &to, 1, &from, 1, 0);
+    const ssize_t got = process_vm_readv(injector->tid, &to, 1, &from, 1, 0);
     return got > 0 ? (size_t)got : 0;
+}
+
+/* ---- waits for locks ---- */
+
+/* As the thread itself sees it, in the innermost PID namespace. */
+static int32_t own_number(const struct injector *injector)
+{
+    char process[16], status[4096];
+    snprintf(process, sizeof(process), "%d", injector->tid);
+    (void)proc_file_read(process, "status", status, sizeof(status));
+    const char *at = strstr(status, "\nNSpid:");
+    long number = injector->tid;
+    for (char *end = at != NULL ? (char *)at + 7 : NULL; at != NULL && *end == '\t'; at = end) {
+        number = strtol(end + 1, &end, 10);
+    }
+    return (int32_t)number;
 }
 
 /* Is there a recursive mutex of the C library that the thread owns? A word of the lock, how often, and by whom. */
 static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t bytes)
 {
+    const int32_t number = own_number(injector);
     int32_t *words = malloc(bytes);
     bool is_found = words == NULL;
-
     size_t count = words != NULL ? memory_read(injector, at, words, bytes) / sizeof(*words) : 0;
     for (size_t i = 0; i + 2 < count && !is_found; i++) {
-        is_found = words[i] != 0 && words[i + 1] > 0 && words[i + 2] == injector->tid;
+        is_found = words[i] != 0 && words[i + 1] > 0 && words[i + 2] == number;
     }
     free(words);
     return is_found || count == 0;
@@ -347,7 +156,7 @@ static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t b
 static bool owns_loader_lock(const struct injector *injector)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/maps", injector->target->pid);
+    snprintf(path, sizeof(path), "/proc/%d/maps", injector->tid);
     FILE *file = fopen(path, "re");
     size_t room = 0;
     bool is_known = false, is_owner = false;
@@ -368,11 +177,36 @@ static bool owns_loader_lock(const struct injector *injector)
     return is_owner || !is_known;
 }
 
+/* What the C library keeps of a thread points into stacks, as to who handles an error: a call that is given up must not
+ * be found there. */
+static void own_save(struct injector *injector)
+{
+    const uint64_t pointer = registers_thread_pointer(injector->tid);
+    const uint64_t page = pointer & ~(uint64_t)(OWN_BYTES - 1);
+    for (unsigned before = 0; before < 2 && pointer != 0 && injector->own_bytes == 0; before++) {
+        injector->own_at = before == 0 ? page - OWN_BYTES : page;
+        injector->own_bytes = memory_read(injector, injector->own_at, injector->own, sizeof(injector->own));
+    }
+}
+
+static void own_restore(const struct injector *injector, uint64_t memory)
+{
+    uint64_t now[sizeof(injector->own) / sizeof(injector->own[0])];
+    const size_t count = memory_read(injector, injector->own_at, now, injector->own_bytes) / sizeof(now[0]);
+    for (size_t i = 0; i < count; i++) {
+        if (now[i] - memory < STACK_BYTES && now[i] != injector->own[i]) {
+            (void)memory_write(injector, injector->own_at + i * sizeof(now[0]), &injector->own[i], sizeof(now[0]));
+        }
+    }
+}
+
+/* ---- a call ---- */
+
 /* It has stopped in a call that takes long. False: it has to be ended. A wait for a lock may be, while nothing is held
  * that others would miss then: they would find no more than a lock that says that somebody waits. */
 static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 {
-    const uint64_t now = now_ns();
+    const uint64_t now = stop_now_ns();
     if (now - began_ns >= CALL_NS) {
         fail(injector, VARVE_ERROR_BUSY,
              "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
@@ -382,6 +216,7 @@ static bool may_wait_on(struct injector *injector, uint64_t began_ns)
     }
     if (injector->is_loading && now - began_ns >= LOCK_NS && registers_wait_for_lock(injector->tid) &&
         !owns_loader_lock(injector)) {
+        injector->has_given_up = true;
         fail(injector, VARVE_ERROR_BUSY,
              "process %d: a lock that loading the recorder needs was not let go of within 1 s: try again",
              injector->target->pid);
@@ -394,10 +229,12 @@ static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 static bool handle_stop(struct injector *injector, enum stop stop, int *number, unsigned *faults, uint64_t *result)
 {
     if (stop == STOP_GONE) {
-        fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
+        injector->report->error = look_say_gone(&injector->look);
         return false;
     }
-    if (stop == STOP_ASKED) {
+    if (stop == STOP_ASKED || stop == STOP_WHOLE) { /* who is stopped with its process ends the call before */
+        registers_repeat(injector->tid);
+        injector->has_lost_rest = true;
         *number = 0;
         return true;
     }
@@ -411,23 +248,23 @@ static bool handle_stop(struct injector *injector, enum stop stop, int *number, 
              injector->target->pid, *number);
         return false;
     }
-    injector->has_handled = injector->has_handled || *number != SIGSTOP;
+    injector->has_lost_rest = injector->has_lost_rest || *number != SIGSTOP;
     return true;
 }
 
 /* The call of this thread is over: True with its result. */
 static bool await_return(struct injector *injector, uint64_t *result)
 {
-    const uint64_t began_ns = now_ns();
+    const uint64_t began_ns = stop_now_ns();
     unsigned faults = 0;
     int number = 0;
     for (;;) {
-        enum stop stop = await_stop(injector->tid, LOCK_NS, &number);
+        enum stop stop = stop_await(injector->tid, LOCK_NS, &number);
         if (stop == STOP_NONE) {
             if (ptrace(PTRACE_INTERRUPT, injector->tid, NULL, NULL) != 0) {
                 stop = STOP_GONE;
             } else {
-                stop = await_stop(injector->tid, STOP_NS, &number);
+                stop = stop_await(injector->tid, STOP_NS, &number);
             }
             if (stop == STOP_NONE) {
                 continue; /* in the kernel, busy: it can't be let go of either */
@@ -439,8 +276,8 @@ static bool await_return(struct injector *injector, uint64_t *result)
         if (number == 0 && !may_wait_on(injector, began_ns)) {
             return false;
         }
-        if (!go_on(injector->tid, number)) {
-            fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
+        if (!stop_go_on(injector->tid, number)) {
+            injector->report->error = look_say_gone(&injector->look);
             return false;
         }
     }
@@ -449,9 +286,13 @@ static bool await_return(struct injector *injector, uint64_t *result)
 static bool call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6], uint64_t stack,
                           uint64_t *result)
 {
-    if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) || !go_on(injector->tid, 0)) {
-        fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s", injector->target->pid,
-             strerror(errno));
+    if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) || !stop_go_on(injector->tid, 0)) {
+        if (errno != ESRCH) {
+            fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s", injector->target->pid,
+                 strerror(errno));
+        } else {
+            injector->report->error = look_say_gone(&injector->look);
+        }
         return false;
     }
     return await_return(injector, result);
@@ -536,6 +377,7 @@ static uint64_t blocked_signals(void)
 static bool thread_save(struct injector *injector)
 {
     uint64_t mask = blocked_signals();
+    own_save(injector);
     return registers_read(injector->tid, &injector->saved) &&
            ptrace(PTRACE_GETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask) == 0 &&
            ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(mask), &mask) == 0;
@@ -543,37 +385,47 @@ static bool thread_save(struct injector *injector)
 
 static void thread_restore(struct injector *injector)
 {
-    if (injector->has_handled) {
+    if (injector->has_lost_rest) {
         registers_repeat_anew(injector->tid, &injector->saved);
     }
     registers_write(injector->tid, &injector->saved);
     ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask);
-    let_go(injector->tid);
-    injector->report->result.stopped_ns = now_ns() - injector->stopped_ns;
+    stop_let_go(injector->tid);
+    injector->report->result.stopped_ns = stop_now_ns() - injector->stopped_ns;
+}
+
+/* The calls are over, and their memory goes, unless something of what was left midway may lie there. */
+static void give_back(struct injector *injector, uint64_t memory, uint64_t stack)
+{
+    const uint64_t arguments[6] = {memory, STACK_BYTES};
+    const int error = injector->report->error;
+    uint64_t ignored;
+    if (injector->has_given_up && injector->own_bytes > 0) {
+        own_restore(injector, memory);
+    } else if (error != VARVE_OK && error != VARVE_ERROR_UNSUPPORTED) {
+        return;
+    }
+    call_function(injector, injector->unmap, arguments, stack, &ignored);
 }
 
 /* The thread is stopped. */
 static void call_there(struct injector *injector)
 {
     const uint64_t wanted[6] = {0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
-    uint64_t given_back[6] = {0, STACK_BYTES};
-    if (!thread_save(injector)) {
-        fail(injector, VARVE_ERROR_IO, "process %d: its registers can't be read: %s", injector->target->pid,
-             strerror(errno));
-        let_go(injector->tid);
+    if (!target_is_same(injector->target, injector->tid) || !thread_save(injector)) {
+        injector->report->error = look_say_gone(&injector->look);
+        stop_let_go(injector->tid);
         return;
     }
-    uint64_t stack = registers_free_stack(&injector->saved);
-    uint64_t memory = 0, ignored;
+    sequence_abort(injector->tid, &injector->saved);
+    const uint64_t stack = registers_free_stack(&injector->saved);
+    uint64_t memory = 0;
     if (call_function(injector, injector->map, wanted, stack, &memory)) {
         if (memory >= UINT64_MAX - 4095) {
             fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder", injector->target->pid);
         } else {
             make_calls(injector, memory);
-            given_back[0] = memory;
-            if (injector->report->error == VARVE_OK || injector->report->error == VARVE_ERROR_UNSUPPORTED) {
-                call_function(injector, injector->unmap, given_back, stack, &ignored);
-            }
+            give_back(injector, memory, stack);
         }
     }
     thread_restore(injector);
@@ -583,14 +435,15 @@ static void call_there(struct injector *injector)
 
 static void work(struct injector *injector)
 {
-    if (injector->call->needs_quiet && look(injector, PLACE_RECORDER) != VARVE_OK) {
-        return;
-    }
+    struct look *look = &injector->look;
+    int error = injector->call->needs_quiet ? look_for_none(look, PLACE_RECORDER) : VARVE_OK;
     /* a thread that waited for the loader's lock would be held as long as another one has it */
-    if (injector->call->library != NULL && look(injector, PLACE_LOADER) != VARVE_OK) {
-        return;
+    if (injector->call->library != NULL) {
+        VARVE_THEN(error, look_for_none(look, PLACE_LOADER));
     }
-    if (look(injector, 0) == VARVE_OK) {
+    VARVE_THEN(error, look_for_caller(look, injector->call->avoids, &injector->tid, &injector->stopped_ns));
+    injector->report->error = error;
+    if (error == VARVE_OK) {
         call_there(injector);
     }
 }
@@ -666,7 +519,7 @@ static int run_child(struct injector *injector)
         }
         if (injector->call->idle != NULL) {
             injector->call->idle(injector->call->idle_context);
-            nap(SEARCH_STEP_NS);
+            stop_nap(IDLE_NS);
         }
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
@@ -689,20 +542,22 @@ int inject_call(const struct target *target, const struct inject_call *call, str
     injector->target = target;
     injector->call = call;
     injector->report = report;
-    place_rules_init(&injector->rules, target);
+    place_rules_init(&injector->look.rules, target);
+    injector->look.target = target;
+    injector->look.message = &report->message;
+    injector->look.parent = call->library != NULL ? getpid() : 0;
     error = registers_are_known()
                 ? find_functions(injector)
                 : fail(injector, VARVE_ERROR_UNSUPPORTED, "varve can't attach to programs on this machine");
     if (error == VARVE_OK) {
-        injector->running = symbols_running_open(target->pid);
-        error = injector->running != NULL ? run_child(injector)
-                                          : fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", target->pid);
+        injector->look.running = symbols_running_open(proc_file_thread(target->pid));
+        error = injector->look.running != NULL ? run_child(injector) : look_say_gone(&injector->look);
     }
     *result = report->result;
     if (error != VARVE_OK) {
-        varve_message_set(message, error, "%s", report->text);
+        varve_message_set(message, error, "%s", report->message.text);
     }
-    symbols_running_close(injector->running);
+    symbols_running_close(injector->look.running);
     munmap(report, sizeof(*report));
     free(injector);
     return error;

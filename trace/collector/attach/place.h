@@ -8,13 +8,20 @@
 
 #include "trace/collector/attach/target.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct symbols_running;
 
+struct place_range {
+    uint64_t start, end;
+};
+
 struct place_rules {
     const struct target *target;
     uint64_t malloc_start, malloc_end; /* of the C library's allocator, in its file */
+    struct place_range *ranges;        /* where stacks may lie, once asked for; until the end of this process */
+    size_t range_count;
 };
 
 void place_rules_init(struct place_rules *rules, const struct target *target);
@@ -30,5 +37,8 @@ enum place {
 
 /// Of a thread that is traced and stopped.
 unsigned place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid);
+/// Of one that sleeps there, traced or not. More than is so: what has been called before has left its traces.
+unsigned place_asleep(struct place_rules *rules, struct symbols_running *running, int32_t tid, uint64_t pc,
+                      uint64_t sp);
 
 #endif

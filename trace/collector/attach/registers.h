@@ -24,13 +24,21 @@ bool registers_read(int32_t tid, struct registers *registers_out);
 /// All of them back. A system call that was interrupted is then begun again by the kernel, as it would have been: all
 /// but those that end with EINTR also where there was no signal (signal(7)), of which registers_repeat takes care.
 bool registers_write(int32_t tid, const struct registers *registers);
-/// The thread was just stopped, not for a signal: if that has ended one of these calls (epoll_wait, semtimedop,
-/// sigtimedwait, io_getevents, and on sockets with a time limit), it's begun again once the thread goes on, its time
-/// anew; unless there is a signal by then, which ends it as it should. x86-64 only: elsewhere the program gets EINTR.
+/// The thread was just stopped, not for a signal: if that has ended a call with EINTR (epoll_wait, semtimedop,
+/// sendmmsg, io_uring_enter, those on sockets with a time limit, and others), it's begun again once the thread goes on,
+/// its time anew; unless there is a signal by then, which ends it as it should. x86-64 only: elsewhere the program gets
+/// EINTR.
 void registers_repeat(int32_t tid);
 /// A handler has run meanwhile, with which the kernel forgets how much of its time a call has left: the one of `saved`,
 /// if it is of these (nanosleep, poll), begins anew.
 void registers_repeat_anew(int32_t tid, struct registers *saved);
+
+/// The instruction that the thread is at.
+uint64_t registers_pc(const struct registers *registers);
+void registers_pc_set(struct registers *registers, uint64_t pc);
+
+/// Where the C library keeps what it knows of the thread, on both sides; 0: unknown.
+uint64_t registers_thread_pointer(int32_t tid);
 
 /// Where the thread has its stack, below what the function it is in may use without moving the pointer.
 uint64_t registers_free_stack(const struct registers *registers);

@@ -64,6 +64,28 @@ void registers_repeat_anew(int32_t tid, struct registers *saved)
     (void)saved;
 }
 
+uint64_t registers_pc(const struct registers *registers)
+{
+    struct user_pt_regs general = {0};
+    memcpy(&general, registers->general, sizeof(general));
+    return general.pc;
+}
+
+void registers_pc_set(struct registers *registers, uint64_t pc)
+{
+    struct user_pt_regs general = {0};
+    memcpy(&general, registers->general, sizeof(general));
+    general.pc = pc;
+    memcpy(registers->general, &general, sizeof(general));
+}
+
+uint64_t registers_thread_pointer(int32_t tid)
+{
+    uint64_t pointer = 0;
+    size_t count = sizeof(pointer);
+    return set_read(tid, NT_ARM_TLS, &pointer, &count) ? pointer : 0;
+}
+
 uint64_t registers_free_stack(const struct registers *registers)
 {
     struct user_pt_regs general = {0};

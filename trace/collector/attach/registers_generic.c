@@ -32,6 +32,24 @@ void registers_repeat_anew(int32_t tid, struct registers *saved)
     (void)saved;
 }
 
+uint64_t registers_pc(const struct registers *registers)
+{
+    (void)registers;
+    return 0;
+}
+
+void registers_pc_set(struct registers *registers, uint64_t pc)
+{
+    (void)registers;
+    (void)pc;
+}
+
+uint64_t registers_thread_pointer(int32_t tid)
+{
+    (void)tid;
+    return 0;
+}
+
 uint64_t registers_free_stack(const struct registers *registers)
 {
     (void)registers;

@@ -65,30 +65,25 @@ bool registers_write(int32_t tid, const struct registers *registers)
            set_write(tid, NT_PRSTATUS, registers->general, registers->general_bytes);
 }
 
-/* An EINTR of them says that nothing was done. */
-static const int unrepeated[] = {
-    SYS_epoll_wait,   SYS_epoll_pwait, SYS_semop,    SYS_semtimedop, SYS_rt_sigtimedwait, SYS_io_getevents,
-    SYS_read,         SYS_readv,       SYS_recvfrom, SYS_recvmsg,    SYS_recvmmsg,        SYS_accept,
-    SYS_accept4,      SYS_write,       SYS_writev,   SYS_sendto,     SYS_sendmsg,
-#ifdef SYS_epoll_pwait2
-    SYS_epoll_pwait2,
+/* An EINTR says that nothing was done, but of these: a descriptor that is closed, and of what was the rest of a call
+ * its time. Where the kernel says so itself, it has other numbers for it (ERESTARTSYS), which are none of this. */
+static bool is_final(uint64_t number)
+{
+    return number == SYS_close || number == SYS_restart_syscall
+#ifdef SYS_close_range
+           || number == SYS_close_range
 #endif
-};
+        ;
+}
 
 /* As a call says to the kernel that a handler ends it, and nothing else. */
 void registers_repeat(int32_t tid)
 {
-    const int64_t interrupted = -EINTR;
+    const int64_t interrupted = -EINTR, unless_handled = UNLESS_HANDLED;
     struct user_regs_struct general = {0};
-    if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
-        return;
-    }
-    const int64_t unless_handled = UNLESS_HANDLED;
-    for (size_t i = 0; i < sizeof(unrepeated) / sizeof(unrepeated[0]); i++) {
-        if (general.orig_rax == (uint64_t)unrepeated[i]) {
-            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax), (void *)unless_handled);
-            return;
-        }
+    if (general_read(tid, &general) && (int64_t)general.rax == interrupted && (int64_t)general.orig_rax >= 0 &&
+        !is_final(general.orig_rax)) {
+        (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax), (void *)unless_handled);
     }
 }
 
@@ -132,6 +127,27 @@ void registers_repeat_anew(int32_t tid, struct registers *saved)
     general.rax = is_before ? number : (unsigned long long)UNLESS_HANDLED;
     general.orig_rax = is_before ? UINT64_MAX : number;
     memcpy(saved->general, &general, sizeof(general));
+}
+
+uint64_t registers_pc(const struct registers *registers)
+{
+    struct user_regs_struct general;
+    memcpy(&general, registers->general, sizeof(general));
+    return general.rip;
+}
+
+void registers_pc_set(struct registers *registers, uint64_t pc)
+{
+    struct user_regs_struct general;
+    memcpy(&general, registers->general, sizeof(general));
+    general.rip = pc;
+    memcpy(registers->general, &general, sizeof(general));
+}
+
+uint64_t registers_thread_pointer(int32_t tid)
+{
+    struct user_regs_struct general;
+    return general_read(tid, &general) ? general.fs_base : 0;
 }
 
 uint64_t registers_free_stack(const struct registers *registers)

@@ -141,8 +141,10 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
         {EXEC_CHECK_NO_PROGRAM, "is an ELF file, but not a program: link it first"},
         {EXEC_REASON_STATIC, "is statically linked: no recorder can be loaded into it; link it dynamically "
                              "(without -static) to record it"},
-        {EXEC_REASON_LIBC, "uses the C library musl, this varve was built for glibc: record it with a varve "
-                           "built against musl"},
+        {EXEC_REASON_LIBC, "uses another C library than this varve (musl, or an older one): record it with a varve "
+                           "built for that"},
+        {EXEC_REASON_SANITIZER, "is built with the address sanitizer, which lets no recorder be loaded before it: set "
+                                "ASAN_OPTIONS=verify_asan_link_order=0, or record a build without it"},
         {EXEC_REASON_CAPABILITIES, "has file capabilities: the system loads no recorder into it; record a copy "
                                    "without them, or run varve as root"},
     };
@@ -181,6 +183,9 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
 static int elf_check(int fd, const char *path, struct varve_message *message)
 {
     int reason = exec_check_elf(fd, path);
+    if (reason == EXEC_REASON_NONE && exec_check_minds_order(getenv("ASAN_OPTIONS")) && exec_check_needs_first(fd)) {
+        reason = EXEC_REASON_SANITIZER;
+    }
     return reason == EXEC_REASON_NONE ? VARVE_OK : refuse(fd, path, reason, message);
 }
 

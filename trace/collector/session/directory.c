@@ -107,10 +107,47 @@ void session_descriptor_close(int *fd)
     }
 }
 
+/* What the reserve holds of the kind that a name stands for; RESERVE_STATE_EMPTY: of this kind nothing. */
+static enum reserve_state reserve_kind(const char *name, struct session_file *file)
+{
+    if (!session_file_parse(name, file)) {
+        return RESERVE_STATE_EMPTY;
+    }
+    return file->kind == SESSION_FILE_PROCESS ? RESERVE_STATE_PROCESS
+           : file->kind == SESSION_FILE_RING  ? RESERVE_STATE_RING
+                                              : RESERVE_STATE_EMPTY;
+}
+
+static void *map_reserved(const struct session_directory *directory, const char *name, int flags, size_t bytes,
+                          size_t *bytes_out)
+{
+    struct session_file file;
+    const enum reserve_state kind = reserve_kind(name, &file);
+    uint64_t offset;
+    if (kind == RESERVE_STATE_EMPTY ||
+        !session_reserve_find(&directory->reserve, kind, file.process, file.ring, &offset)) {
+        errno = ENOENT;
+        return NULL;
+    }
+    bytes = bytes_out != NULL ? RESERVE_SLOT_BYTES : bytes;
+    void *memory = mmap(NULL, bytes, flags == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED,
+                        directory->reserve.fd, (off_t)offset);
+    if (bytes_out != NULL) {
+        *bytes_out = bytes;
+    }
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 void *session_file_map(const struct session_directory *directory, const char *name, int flags, size_t bytes,
                        size_t *bytes_out, int *fd_out)
 {
     int fd = session_file_open(directory, name, flags);
+    if (fd < 0 && errno == ENOENT) {
+        if (fd_out != NULL) {
+            *fd_out = -1;
+        }
+        return map_reserved(directory, name, flags, bytes, bytes_out);
+    }
     void *memory = MAP_FAILED;
     struct stat status = {0};
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)bytes) {
@@ -145,8 +182,11 @@ bool session_file_size(const struct session_directory *directory, const char *na
 
 void session_file_remove(const struct session_directory *directory, const char *name)
 {
-    if (unlinkat(directory->rings_fd, name, 0) != 0) {
-        unlinkat(directory->fd, name, 0);
+    struct session_file file;
+    const enum reserve_state kind = reserve_kind(name, &file);
+    if (unlinkat(directory->rings_fd, name, 0) != 0 && unlinkat(directory->fd, name, 0) != 0 &&
+        kind != RESERVE_STATE_EMPTY) {
+        session_reserve_release(&directory->reserve, kind, file.process, file.ring);
     }
 }
 
@@ -333,6 +373,11 @@ static int map_session(struct session_directory *directory, bool create, struct 
         munmap(directory->control, SESSION_CONTROL_BYTES);
         directory->control = NULL;
     }
+    directory->reserve.fd = directory->counts != NULL ? open_below(directory->rings_fd, "counts", O_RDWR) : -1;
+    if (directory->reserve.fd >= 0) {
+        directory->reserve.counts = directory->counts;
+        directory->reserve.used = create ? 0 : RESERVE_SLOTS;
+    }
     return error;
 }
 
@@ -380,7 +425,7 @@ static int make_folder(struct session_directory *directory, struct varve_message
 static void begin(struct session_directory *directory)
 {
     memset(directory, 0, sizeof(*directory));
-    directory->fd = directory->rings_fd = directory->owner_fd = directory->watch_fd = -1;
+    directory->fd = directory->rings_fd = directory->owner_fd = directory->watch_fd = directory->reserve.fd = -1;
 }
 
 int session_directory_create(struct session_directory *directory, const char *database_path,
@@ -410,6 +455,7 @@ int session_directory_create(struct session_directory *directory, const char *da
     directory->control->collector_pid = (int32_t)getpid();
     directory->control->state = SESSION_STATE_RECORDING;
     __atomic_store_n(&directory->control->magic, SESSION_MAGIC, __ATOMIC_RELEASE);
+    session_reserve_fill(&directory->reserve);
     return VARVE_OK;
 }
 
@@ -522,6 +568,8 @@ static void unmap_session(struct session_directory *directory)
     if (directory->counts != NULL) {
         munmap(directory->counts, SESSION_COUNTS_BYTES);
         directory->counts = NULL;
+        directory->reserve.counts = NULL;
+        session_descriptor_close(&directory->reserve.fd);
     }
 }
 
@@ -660,6 +708,30 @@ static int scan(int fd, struct session_file **files, size_t *capacity, size_t *c
     return error;
 }
 
+/* A process has its call sites in its slot. */
+static int scan_reserve(const struct session_reserve *reserve, struct session_file **files, size_t *capacity,
+                        size_t *count)
+{
+    for (uint32_t i = 0; reserve->counts != NULL && i < RESERVE_SLOTS; i++) {
+        const struct reserve_slot *slot = &reserve->counts->reserve[i];
+        const uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+        if ((state != RESERVE_STATE_PROCESS && state != RESERVE_STATE_RING) || slot->process == 0 ||
+            slot->process > SESSION_PROCESS_MAX || slot->ring > SESSION_RING_MAX) {
+            continue;
+        }
+        if (!array_grow((void **)files, capacity, *count + 2, sizeof(**files))) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        const bool is_ring = state == RESERVE_STATE_RING;
+        (*files)[(*count)++] = (struct session_file){is_ring ? SESSION_FILE_RING : SESSION_FILE_PROCESS, slot->process,
+                                                     is_ring ? slot->ring : 0};
+        if (!is_ring) {
+            (*files)[(*count)++] = (struct session_file){SESSION_FILE_CALLSITES, slot->process, 0};
+        }
+    }
+    return VARVE_OK;
+}
+
 int session_directory_scan(const struct session_directory *directory, struct session_file **files_out,
                            size_t *count_out)
 {
@@ -670,6 +742,7 @@ int session_directory_scan(const struct session_directory *directory, struct ses
     if (error == VARVE_OK) {
         error = scan(directory->fd, &files, &capacity, &count); /* spills, and what tmpfs had no room for */
     }
+    VARVE_THEN(error, scan_reserve(&directory->reserve, &files, &capacity, &count));
     if (error != VARVE_OK) {
         free(files);
         return error;

@@ -3,6 +3,8 @@
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_DIRECTORY_H
 #define VARVE_TRACE_COLLECTOR_SESSION_DIRECTORY_H
 
+#include "trace/collector/session/reserve.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +25,7 @@ struct session_directory {
     bool is_empty;                    /* adopted: nothing was recorded, or nothing is left to be done */
     struct session_control *control;
     struct session_counts *counts; /* never NULL where control is not */
+    struct session_reserve reserve;
 };
 
 /// Make the directory, the folder for rings (on tmpfs where there is room) and the session file.
@@ -56,9 +59,9 @@ bool session_file_parse(const char *name, struct session_file *file_out);
 /// Open a file of a recording, wherever in it it lies: a plain one of this user with one name, no link. -1
 /// and errno otherwise; EPERM: it is something else.
 int session_file_open(const struct session_directory *directory, const char *name, int flags);
-/// Map such a file, from its beginning, to be written too unless `flags` is O_RDONLY: `bytes`, or with `bytes_out` all
-/// of a file that has so many. `fd_out` gets the descriptor, -1 on failure; NULL: it is closed. NULL and errno on
-/// failure; EPERM: it is something else, or too short.
+/// Map such a file, or what the reserve holds in its place, from its beginning, to be written too unless `flags` is
+/// O_RDONLY: `bytes`, or with `bytes_out` all of a file that has so many. `fd_out` gets the descriptor, -1 on failure
+/// and for the reserve; NULL: it is closed. NULL and errno on failure; EPERM: it is something else, or too short.
 void *session_file_map(const struct session_directory *directory, const char *name, int flags, size_t bytes,
                        size_t *bytes_out, int *fd_out);
 /// Close a descriptor if it is one; it is -1 then.

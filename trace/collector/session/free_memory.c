@@ -18,11 +18,13 @@
 /* Names of files and of a key in memory.stat. */
 struct group_files {
     const char *base, *limit, *used, *idle;
+    const char *slow; /* beyond it the kernel holds the group's programs up; NULL: there is no such limit */
 };
 
-static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ",
+                                           "memory.high"};
 static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                           "total_inactive_file "};
+                                           "total_inactive_file ", NULL};
 
 /* The number behind `key` where a line begins with that. False: there is none, or it is not a number ("max"). */
 static bool read_number(const char *path, const char *key, uint64_t *number)
@@ -53,10 +55,13 @@ static bool read_of_group(const char *folder, const char *name, const char *key,
 
 static uint64_t free_in_group(const char *folder, const struct group_files *files)
 {
-    uint64_t limit, used;
-    if (!read_of_group(folder, files->limit, "", &limit) || !read_of_group(folder, files->used, "", &used)) {
+    uint64_t limit = UINT64_MAX, slow = UINT64_MAX, used;
+    const bool is_limited = read_of_group(folder, files->limit, "", &limit);
+    const bool is_slow = files->slow != NULL && read_of_group(folder, files->slow, "", &slow);
+    if ((!is_limited && !is_slow) || !read_of_group(folder, files->used, "", &used)) {
         return UINT64_MAX;
     }
+    limit = least(limit, slow);
     uint64_t idle = 0;
     if (!read_of_group(folder, "memory.stat", files->idle, &idle) || idle > used) {
         idle = 0;
@@ -81,15 +86,16 @@ static uint64_t free_in_groups(const char *root, const struct group_files *files
 }
 
 /* A line is NUMBER:CONTROLLERS:PATH; the unified hierarchy has number 0 and names none. */
-static uint64_t free_in_line(const char *root, char *line)
+static uint64_t free_in_line(const char *root, const char *text, size_t bytes)
 {
+    char line[LINE_BYTES];
+    snprintf(line, sizeof(line), "%.*s", (int)bytes, text);
     char *controllers = strchr(line, ':');
     char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
     if (group == NULL) {
         return UINT64_MAX;
     }
     *group++ = '\0';
-    group[strcspn(group, "\n")] = '\0';
     if (*++controllers == '\0') {
         return free_in_groups(root, &unified, group);
     }
@@ -102,22 +108,43 @@ static uint64_t free_in_line(const char *root, char *line)
     return UINT64_MAX;
 }
 
-uint64_t free_memory(const char *root)
+uint64_t free_memory_of_groups(const char *root, const char *groups)
+{
+    uint64_t result = UINT64_MAX;
+    while (groups[0] != '\0') {
+        const size_t bytes = strcspn(groups, "\n");
+        result = least(result, free_in_line(root, groups, bytes));
+        groups += bytes + (groups[bytes] == '\n');
+    }
+    return result;
+}
+
+bool free_memory_groups(const char *root, int32_t pid, char *groups, size_t bytes)
 {
     char path[PATH_BYTES];
+    if (pid != 0) {
+        snprintf(path, sizeof(path), "%s/proc/%d/cgroup", root, pid);
+    } else {
+        snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    }
+    FILE *file = fopen(path, "re");
+    size_t length = 0;
+    if (file != NULL) {
+        length = fread(groups, 1, bytes - 1, file);
+        fclose(file);
+    }
+    groups[length] = '\0';
+    return length > 0;
+}
+
+uint64_t free_memory(const char *root)
+{
+    char path[PATH_BYTES], groups[LINE_BYTES];
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
     uint64_t result = UINT64_MAX, kib;
     if (read_number(path, "MemAvailable:", &kib)) {
         result = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
     }
-    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "re");
-    char line[LINE_BYTES];
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        result = least(result, free_in_line(root, line));
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return result;
+    return free_memory_groups(root, 0, groups, sizeof(groups)) ? least(result, free_memory_of_groups(root, groups))
+                                                               : result;
 }

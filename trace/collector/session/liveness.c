@@ -10,9 +10,11 @@
 
 #include "trace/base/proc_file.h"
 #include "trace/collector/session/directory.h"
+#include "trace/collector/session/mapped.h"
 #include "trace/format/session.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +123,47 @@ static bool is_process(const char *process, const void *context)
 int32_t liveness_find(const struct process_identity *identity)
 {
     return identity->pid_namespace != 0 ? search(is_process, identity) : 0;
+}
+
+/* A number of an unknown namespace, and the session that such a process has mapped. */
+struct unplaced {
+    int32_t pid;
+    uint64_t trace_id;
+};
+
+/* May we not look at what it has mapped, though it is of our own user? So it is where users are others (user
+ * namespaces). */
+static bool is_closed_to_us(const char *process)
+{
+    char path[64], status[4096];
+    snprintf(path, sizeof(path), "/proc/%s/maps", process);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool is_open = fd >= 0 || errno != EACCES;
+    session_descriptor_close(&fd);
+    if (is_open || getuid() == 0) {
+        return false;
+    }
+    proc_file_read(process, "status", status, sizeof(status));
+    return session_status_number(status, "Uid:") == getuid();
+}
+
+static bool is_unplaced(const char *process, const void *context)
+{
+    const struct unplaced *wanted = context;
+    struct session_mapped mapped;
+    if (innermost_pid(process) != wanted->pid) {
+        return false;
+    }
+    return session_mapped_find((int32_t)strtol(process, NULL, 10), &mapped) ? mapped.trace_id == wanted->trace_id
+                                                                            : is_closed_to_us(process);
+}
+
+int32_t liveness_find_unplaced(int32_t pid, uint64_t trace_id)
+{
+    const struct unplaced wanted = {.pid = pid, .trace_id = trace_id};
+    char process[16];
+    snprintf(process, sizeof(process), "%d", pid);
+    return is_unplaced(process, &wanted) ? pid : search(is_unplaced, &wanted);
 }
 
 static bool is_of_session(const char *process, const void *context)

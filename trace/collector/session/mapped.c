@@ -7,6 +7,7 @@
  */
 #include "trace/collector/session/mapped.h"
 
+#include "trace/base/proc_file.h"
 #include "trace/format/session.h"
 
 #include <dirent.h>
@@ -122,8 +123,9 @@ bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
 {
     *mapped_out = (struct session_mapped){0};
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-    FILE *file = fopen(path, "re");
+    const int32_t tid = proc_file_thread(pid);
+    snprintf(path, sizeof(path), "/proc/%d/maps", tid);
+    FILE *file = tid != 0 ? fopen(path, "re") : NULL;
     size_t bytes = 0;
     bool is_found = false;
     char *line = NULL;
@@ -133,7 +135,7 @@ bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
         const char *name = mapped_file(line, &start);
         const bool is_removed = name != NULL && ends_with(name, "/session" REMOVED);
         if ((is_removed || (name != NULL && ends_with(name, "/session"))) &&
-            read_page(pid, name, start, is_removed, &control)) {
+            read_page(tid, name, start, is_removed, &control)) {
             take_page(&control, is_removed, mapped_out);
             is_found = true;
         }

@@ -281,6 +281,12 @@ static int set_clock(const struct rebuild_end *end)
     for (size_t i = 0; error == VARVE_OK && i < rebuild->anchor_count; i++) {
         error = collect_clock_add(clock, &rebuild->anchors[i]);
     }
+    for (size_t i = 0; clock->count > 0 && i < rebuild->meta_count; i++) {
+        const struct rebuild_meta *meta = &rebuild->meta[i];
+        if (strcmp(meta->key, COLLECT_META_START) == 0 && meta->text == NULL) {
+            collect_clock_begin(clock, meta->integer);
+        }
+    }
     if (error == VARVE_OK && clock->count < 2 && end->clock_kind != VARVE_CLOCK_MONOTONIC) {
         error = varve_rebuild_stat(rebuild, "clock_unknown", true, 1);
     }

@@ -415,6 +415,11 @@ uint64_t derive_frees_unknown(const struct derive *derive)
     return derive->frees_unknown;
 }
 
+void derive_past_is_lost(struct derive *derive)
+{
+    derive->has_lost_past = true;
+}
+
 /* ---- order ---- */
 
 bool derive_is_out_of_order(const struct derive *derive, const struct event *event)

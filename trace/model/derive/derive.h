@@ -47,6 +47,9 @@ uint64_t derive_allocations(const struct derive *derive);
 uint64_t derive_sizes_refused(const struct derive *derive);
 /// Frees and resizes of addresses that no allocation was recorded of, but for those that a fork child has inherited.
 uint64_t derive_frees_unknown(const struct derive *derive);
+/// Events before the next one are missing: a fork child may free what it had allocated then, so that from here on frees
+/// of unknown addresses in it count, and no longer as inherited; unmapped memory too.
+void derive_past_is_lost(struct derive *derive);
 
 void derive_close(struct derive *derive);
 

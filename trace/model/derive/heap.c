@@ -95,8 +95,9 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     }
     event->id = index_remove(address_index(step), event->addr);
     if (event->id == 0) {
-        event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
-        step->derive->frees_unknown += !step->process->is_forked;
+        const bool is_inherited = step->process->is_forked && !step->derive->has_lost_past;
+        event->cause = is_inherited ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        step->derive->frees_unknown += !is_inherited;
         *step->last_id = 0;
         return VARVE_OK;
     }

@@ -157,7 +157,9 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
     event->id = span_clear(&span, event->addr, end);
     step->thread->last_alloc_id = 0;
     if (event->id == 0) {
-        event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        const bool has_lost_past = step->derive->has_lost_past;
+        event->cause = step->process->is_forked && !has_lost_past ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        step->derive->frees_unknown += has_lost_past;
         return VARVE_OK;
     }
     step->thread->unmapped_cause = event->cause;

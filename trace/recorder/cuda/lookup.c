@@ -14,6 +14,10 @@
 #include "trace/recorder/cuda/objects.h"
 #include "trace/recorder/cuda/real.h"
 #include "trace/recorder/cuda/resources.h"
+#include "trace/recorder/guest/elf_definitions.h"
+#include "trace/recorder/guest/elf_symbol.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/session.h"
@@ -65,23 +69,52 @@ static void *find_dlsym(void)
     return found;
 }
 
+/* Objects of RTLD_DEEPBIND ask the C library for its dlsym, and get ours too. Not where that of another recorder stands
+ * between: it may ask the C library in its turn. Once, and not while the hooks of the heap are put there. */
+static void definition_replace(const void *real)
+{
+    static bool is_begun; /* atomic */
+    struct loaded_object at;
+    struct elf_object own;
+    struct elf_object c_library;
+    struct recorder_process *process = recorder_process_page();
+    if (cuda_dlsym_versions[0] == NULL || process == NULL || __atomic_exchange_n(&is_begun, true, __ATOMIC_ACQ_REL) ||
+        !loaded_object_find((uintptr_t)real, &at) || !elf_symbol_object_at((const void *)at.start, &c_library) ||
+        elf_symbol_in(&c_library, "__libc_start_main") == NULL || !loaded_object_find((uintptr_t)&cuda_wanted, &at) ||
+        !elf_symbol_object_at((const void *)at.start, &own)) {
+        return;
+    }
+    const struct elf_replacement row = {
+        .name = "dlsym", .from = (uintptr_t)real, .to = (uintptr_t)elf_symbol_in(&own, "dlsym")};
+    if (row.to != 0 && recorder_lock_soon(&process->loading_lock)) {
+        (void)elf_definitions_replace(&c_library, &row, 1);
+        recorder_unlock(&process->loading_lock);
+    }
+}
+
 void cuda_prepare(void)
 {
     struct recorder_signals saved;
     void *(*real)(void *, const char *) = NULL;
+    void *(*none)(void *, const char *) = NULL;
     recorder_reentrant_begin(&saved);
-    void *found;
     if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
-        found = find_dlsym();
+        void *found = find_dlsym();
         if (found == NULL) {
             die();
         }
         memcpy(&real, &found, sizeof(real));
-        __atomic_store_n(&cuda_dlsym_real, real, __ATOMIC_RELEASE);
+        /* Who comes late may have found ours, by the definition that another thread has replaced meanwhile. */
+        __atomic_compare_exchange_n(&cuda_dlsym_real, &none, real, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
     recorder_reentrant_end(&saved);
     if (__atomic_load_n(&cuda_wanted, __ATOMIC_ACQUIRE) == CUDA_WANTED_UNKNOWN) {
         bool is_wanted = varve_records_wanted(VARVE_RECORDS_CUDA) && cuda_resources_prepare();
+        if (is_wanted) {
+            recorder_reentrant_begin(&saved);
+            definition_replace((const void *)(uintptr_t)cuda_dlsym_real);
+            recorder_reentrant_end(&saved);
+        }
         __atomic_store_n(&cuda_wanted, is_wanted ? CUDA_WANTED_YES : CUDA_WANTED_NO, __ATOMIC_RELEASE);
     }
 }

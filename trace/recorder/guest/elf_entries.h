@@ -14,13 +14,12 @@ struct elf_replacement {
     uintptr_t from, to;
 };
 
-/// In all loaded objects but the one that this is part of: entries of `name` that hold `from`, or nothing that was
-/// looked up yet and will be `from`, hold `to` afterwards, by one store each. The number of entries changed.
-/// `only_new`: only in objects that were loaded since the last call. Takes the loader's lock: not in hooks that may be
-/// called with a lock held. Threads: one at a time.
-unsigned elf_entries_replace(const struct elf_replacement *replacements, unsigned count, bool only_new);
+/// In all loaded objects of the program's namespace but the one that this is part of: entries of `name` that hold
+/// `from` hold `to` afterwards, by one store each. The number of entries changed. Takes the loader's lock: not in hooks
+/// that may be called with a lock held. Threads: one at a time.
+unsigned elf_entries_replace(const struct elf_replacement *replacements, unsigned count);
 
-/// And back: entries that hold `to` hold what they held before, in every object.
+/// And back: entries that hold `to` hold `from`.
 unsigned elf_entries_restore(const struct elf_replacement *replacements, unsigned count);
 
 #endif

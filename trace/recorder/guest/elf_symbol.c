@@ -41,8 +41,12 @@ static bool entry_take(struct elf_object *object, const ElfW(Dyn) * entry)
         object->symbols = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_STRTAB) {
         object->strings = absolute(object->bias, entry->d_un.d_ptr);
+    } else if (entry->d_tag == DT_VERSYM) {
+        object->versions = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_GNU_HASH) {
         object->hash = absolute(object->bias, entry->d_un.d_ptr);
+    } else if (entry->d_tag == DT_HASH) {
+        object->chains = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_RELA) {
         object->data.first = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_RELASZ) {
@@ -75,7 +79,8 @@ static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entr
         }
         entry += count;
     }
-    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
+    return object_out->symbols != NULL && object_out->strings != NULL &&
+           (object_out->hash != NULL || object_out->chains != NULL);
 }
 
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out)
@@ -121,29 +126,78 @@ static bool may_have(const struct elf_object *object, const uint32_t head[4], ui
            (word >> hash % bits & word >> (hash >> head[3] % 32) % bits & 1) != 0;
 }
 
-struct elf_range elf_symbol_range(const struct elf_object *object, const char *name)
+/* Versions that are not the default one have the highest bit. */
+static bool is_default(const struct elf_object *object, uint32_t at)
 {
-    const struct elf_range nowhere = {0};
+    uint16_t version = 0;
+    return object->versions == NULL ||
+           (fetch(object, &version, &object->versions[at], sizeof(version)) && (version & 0x8000) == 0);
+}
+
+/* Without a GNU hash table: one after the other, since such objects are few. */
+static uint32_t index_listed(const struct elf_object *object, const char *name, uint32_t after)
+{
+    const ElfW(Sym) *symbols = object->symbols;
+    uint32_t head[2] = {0, 0}; /* buckets, symbols */
+    ElfW(Sym) symbol;
+    if (!fetch(object, head, object->chains, sizeof(head))) {
+        return 0;
+    }
+    for (uint32_t at = after + 1; at < head[1] && fetch(object, &symbol, &symbols[at], sizeof(symbol)); at++) {
+        if (is_named(object, &symbol, name)) {
+            return at;
+        }
+    }
+    return 0;
+}
+
+uint32_t elf_symbol_index(const struct elf_object *object, const char *name, uint32_t after)
+{
     const ElfW(Sym) *symbols = object->symbols;
     const uint32_t wanted = hash_of(name);
     uint32_t head[4]; /* buckets, first symbol, filter words, shift */
     uint32_t hash = 0;
+    if (object->hash == NULL) {
+        return index_listed(object, name, after);
+    }
     if (!fetch(object, head, object->hash, sizeof(head)) || !may_have(object, head, wanted)) {
-        return nowhere;
+        return 0;
     }
     const uint32_t *buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + head[2]);
     uint32_t at;
     if (!fetch(object, &at, &buckets[wanted % head[0]], sizeof(at)) || at < head[1]) {
-        return nowhere;
+        return 0;
     }
     for (; (hash & 1) == 0 && fetch(object, &hash, &buckets[head[0] + at - head[1]], sizeof(hash)); at++) {
         ElfW(Sym) symbol;
-        if ((hash | 1) == (wanted | 1) && fetch(object, &symbol, &symbols[at], sizeof(symbol)) &&
+        if (at > after && (hash | 1) == (wanted | 1) && fetch(object, &symbol, &symbols[at], sizeof(symbol)) &&
             is_named(object, &symbol, name)) {
+            return at;
+        }
+    }
+    return 0;
+}
+
+static struct elf_range find(const struct elf_object *object, const char *name, bool any_version)
+{
+    const ElfW(Sym) *symbols = object->symbols;
+    ElfW(Sym) symbol;
+    for (uint32_t at = 0; (at = elf_symbol_index(object, name, at)) != 0;) {
+        if ((any_version || is_default(object, at)) && fetch(object, &symbol, &symbols[at], sizeof(symbol))) {
             return (struct elf_range){object->bias + symbol.st_value, symbol.st_size};
         }
     }
-    return nowhere;
+    return (struct elf_range){0};
+}
+
+struct elf_range elf_symbol_range(const struct elf_object *object, const char *name)
+{
+    return find(object, name, true);
+}
+
+bool elf_symbol_is_offered(const struct elf_object *object, const char *name)
+{
+    return find(object, name, false).start != 0;
 }
 
 void *elf_symbol_in(const struct elf_object *object, const char *name)
@@ -206,11 +260,16 @@ void elf_walk_begin(struct elf_walk *walk)
 bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
 {
     struct link_map map;
-    while (walk->next != NULL && walk->seen < OBJECTS_MAX &&
-           recorder_read_memory(&map, (uintptr_t)walk->next, sizeof(map))) {
+    while (walk->next != NULL && walk->seen < OBJECTS_MAX) {
+        walk->at = walk->next;
+        if (walk->is_still) {
+            map = *walk->at;
+        } else if (!recorder_read_memory(&map, (uintptr_t)walk->at, sizeof(map))) {
+            return false;
+        }
         walk->next = map.l_next;
         walk->seen++;
-        if (tables_read(map.l_name, map.l_addr, map.l_ld, true, object_out)) {
+        if (tables_read(map.l_name, map.l_addr, map.l_ld, !walk->is_still, object_out)) {
             return true;
         }
     }

@@ -25,12 +25,14 @@ struct elf_object {
     uintptr_t bias;
     const void *dynamic; /* its dynamic section, ElfW(Dyn) up to DT_NULL */
     const void *symbols;
+    const uint16_t *versions; /* of the symbols, ElfW(Versym); NULL: they have none */
     const char *strings;
     struct elf_relocations data, calls; /* DT_RELA, DT_JMPREL */
     bool has_search_path;               /* of its own: DT_RPATH or DT_RUNPATH */
     bool may_go;                        /* it may be unloaded at any moment: read with care */
     /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
     const uint32_t *hash;
+    const uint32_t *chains; /* DT_HASH: buckets, symbols; for objects that have no other table */
 };
 
 typedef int elf_visit(struct dl_phdr_info *info, size_t bytes, void *context);
@@ -45,7 +47,9 @@ bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *obj
 /* A walk through the loader's list, in load order, while it may change. */
 struct elf_walk {
     const struct link_map *next;
+    const struct link_map *at; /* of the last object that was found */
     unsigned seen;
+    bool is_still; /* set by the caller: it does not change now */
 };
 
 void elf_walk_begin(struct elf_walk *walk);
@@ -56,10 +60,15 @@ bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_obj
 /// The first object, in load order, that defines `name`, of at most 63 characters. False if there is none.
 bool elf_symbol_object(const char *name, struct elf_object *object_out);
 /// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").
-/// False for NULL and for an object without a GNU hash table. Takes no lock.
+/// False for NULL and for an object without a hash table. Takes no lock.
 bool elf_symbol_object_at(const void *header, struct elf_object *object_out);
 /// Address of a symbol that `object` defines, else NULL.
 void *elf_symbol_in(const struct elf_object *object, const char *name);
+/// Will dlsym find the name there? Not a symbol of an old version, which only programs have that were linked with it.
+bool elf_symbol_is_offered(const struct elf_object *object, const char *name);
+/// The next entry of the name in the table of symbols, behind the `after`-th: there may be one for each version.
+/// 0: there is none.
+uint32_t elf_symbol_index(const struct elf_object *object, const char *name, uint32_t after);
 /* Where a symbol lies; 0 bytes: nowhere. */
 struct elf_range {
     uintptr_t start;

@@ -7,6 +7,7 @@
 #include "trace/base/syscall.h"
 
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
 long recorder_read_file(const char *path, char *buffer, size_t bytes)
@@ -23,6 +24,25 @@ long recorder_read_file(const char *path, char *buffer, size_t bytes)
     } while ((got > 0 && length < bytes) || got == -EINTR);
     recorder_sys_close(fd);
     return got < 0 ? -1 : (long)length;
+}
+
+/* Of this image and its fork children. */
+static struct {
+    uint32_t is_asked, length; /* atomic; length: 0 until the path is there */
+    char path[4096];
+} executable;
+
+size_t recorder_executable(char *path, size_t bytes)
+{
+    if (__atomic_exchange_n(&executable.is_asked, 1, __ATOMIC_ACQ_REL) == 0) {
+        const long length = recorder_sys_readlink("/proc/thread-self/exe", executable.path, sizeof(executable.path));
+        __atomic_store_n(&executable.length, length > 0 ? (uint32_t)length : 0, __ATOMIC_RELEASE);
+    }
+    size_t length = __atomic_load_n(&executable.length, __ATOMIC_ACQUIRE);
+    length = length < bytes ? length : bytes - 1;
+    memcpy(path, executable.path, length);
+    path[length] = '\0';
+    return length;
 }
 
 static const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);

@@ -13,6 +13,10 @@
 /// Whole content of a small file, at most `bytes`; returns its length or -1. No allocation.
 long recorder_read_file(const char *path, char *buffer, size_t bytes);
 
+/// Path of the program's file, as the first call found it: one that has changed its root can't ask any more. Returns
+/// its length without the NUL, 0 if it is unknown.
+size_t recorder_executable(char *path, size_t bytes);
+
 /// Around a call that makes a file longer, with signals blocked: past RLIMIT_FSIZE it returns -EFBIG and
 /// raises SIGXFSZ. `end` takes that signal back, unless one of the program's own was pending at `begin`.
 bool recorder_size_signal_begin(void);

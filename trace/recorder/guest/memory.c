@@ -11,6 +11,13 @@
 
 #define LARGE_PAGE_BYTES ((size_t)2 << 20)
 
+static bool memory_is_locked; /* atomic */
+
+void recorder_memory_is_locked(bool is_locked)
+{
+    __atomic_store_n(&memory_is_locked, is_locked, __ATOMIC_RELAXED);
+}
+
 #if defined(__SANITIZE_THREAD__) /* it must see that an address begins a new life; its builds have no hooks */
 static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
@@ -31,9 +38,37 @@ void recorder_unmap(void *memory, size_t bytes)
 {
     munmap(memory, bytes);
 }
+
+static void *map_again(const void *base, size_t bytes)
+{
+    void *memory = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory != NULL && recorder_sys_failed(recorder_sys_map_again(base, bytes, MREMAP_FIXED, memory))) {
+        munmap(memory, bytes);
+        return NULL;
+    }
+    return memory;
+}
 #else
+/* Pages that nobody may touch are not made when they are locked. */
+static void *map_unlocked(size_t bytes, int protection, int flags, int fd, uint64_t offset)
+{
+    void *memory = recorder_sys_mmap(NULL, bytes, PROT_NONE, flags, fd, offset);
+    if (recorder_sys_failed(memory)) {
+        return NULL;
+    }
+    recorder_syscall(SYS_munlock, (long)memory, (long)bytes, 0, 0, 0, 0);
+    if (recorder_sys_mprotect(memory, bytes, protection) != 0) {
+        recorder_sys_munmap(memory, bytes);
+        return NULL;
+    }
+    return memory;
+}
+
 static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
+    if (__builtin_expect(__atomic_load_n(&memory_is_locked, __ATOMIC_RELAXED), 0)) {
+        return map_unlocked(bytes, protection, flags, fd, offset);
+    }
     void *memory = recorder_sys_mmap(NULL, bytes, protection, flags, fd, offset);
     return recorder_sys_failed(memory) ? NULL : memory;
 }
@@ -41,6 +76,12 @@ static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offse
 void recorder_unmap(void *memory, size_t bytes)
 {
     recorder_sys_munmap(memory, bytes);
+}
+
+static void *map_again(const void *base, size_t bytes)
+{
+    void *memory = recorder_sys_map_again(base, bytes, 0, NULL);
+    return recorder_sys_failed(memory) ? NULL : memory;
 }
 #endif
 
@@ -77,6 +118,17 @@ void *recorder_map_file_read(int fd, size_t bytes)
     return map(bytes, PROT_READ, MAP_SHARED, fd, 0);
 }
 
+void *recorder_map_more(const void *base, uint64_t offset, size_t bytes)
+{
+    char *memory = map_again(base, offset + bytes);
+    if (memory == NULL) {
+        return NULL;
+    }
+    recorder_unmap(memory, offset);
+    recorder_sys_madvise(memory + offset, bytes, MADV_DONTFORK);
+    return memory + offset;
+}
+
 void *recorder_map_wiped(size_t bytes)
 {
     void *memory = recorder_map(bytes);
@@ -106,7 +158,7 @@ void *recorder_map_wiped_once(void **slot, size_t bytes)
 /* Some sandboxes know process_vm_readv and not this. */
 static __attribute__((noinline)) long read_own_memory(void *out, uintptr_t address, size_t bytes)
 {
-    int fd = recorder_sys_open("/proc/self/mem", O_RDONLY, 0);
+    int fd = recorder_sys_open("/proc/thread-self/mem", O_RDONLY, 0);
     long got = -EPERM;
     if (fd >= 0) {
         got = recorder_sys_pread(fd, out, bytes, address);

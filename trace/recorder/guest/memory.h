@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/// Does the kernel lock what is mapped from now on? Then what is mapped here is unlocked, before a page of it is there.
+void recorder_memory_is_locked(bool is_locked);
+
 /// Zeroed pages, never given to the program's allocator; NULL if there is none. Threads: any.
 void *recorder_map(size_t bytes);
 /// The same for a table that is read at random: in large pages where there are any and it fills them.
@@ -23,6 +26,10 @@ void *recorder_map_file_read(int fd, size_t bytes);
 
 /// A piece of a file, shared with the collector, not mapped in fork children; `offset` at a page.
 void *recorder_map_window(int fd, uint64_t offset, size_t bytes);
+
+/// More of a file that is mapped already, without its descriptor: `bytes` from `offset` on, counted from the beginning
+/// of the shared mapping `base`. Not mapped in fork children. NULL: no memory, or no address space.
+void *recorder_map_more(const void *base, uint64_t offset, size_t bytes);
 
 /// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
 void *recorder_map_wiped(size_t bytes);

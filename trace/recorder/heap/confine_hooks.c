@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 /* Beside enum recorder_confine: nothing ends the program, but what the ring needs may be refused. */
 #define RECORDER_PREPARE 0x80U
@@ -122,12 +123,28 @@ static bool has_failed(long result, unsigned long flags)
     return result < 0 || (result > 0 && (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER) == 0);
 }
 
+/* By the hooks of these calls. */
+static int execute(long number, const unsigned long *list)
+{
+    const unsigned long *paths = number == SYS_execveat ? list + 1 : list;
+    const char *path = (const char *)paths[0];
+    char *const *argv = (char *const *)paths[1];
+    char *const *envp = (char *const *)paths[2];
+    return number == SYS_execveat ? execveat((int)list[0], path, argv, envp, (int)list[4]) : execve(path, argv, envp);
+}
+
 HOOK long syscall(long number, ...)
 {
     struct arguments arguments;
     READ_ARGUMENTS(arguments, number, 6);
     if (!hook_can_call() || heap_real.syscall == NULL) {
         return direct(number, arguments.list);
+    }
+    if (__builtin_expect(number == SYS_execve || number == SYS_execveat, 0)) {
+        return execute(number, arguments.list);
+    }
+    if (__builtin_expect(number == SYS_exit_group, 0)) {
+        _exit((int)arguments.list[0]);
     }
     unsigned what = 0;
     if (__builtin_expect(number == SYS_seccomp, 0) && hook_is_recording()) {

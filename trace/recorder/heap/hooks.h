@@ -7,6 +7,7 @@
 #define VARVE_TRACE_RECORDER_HEAP_HOOKS_H
 
 #include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/heap/loading.h"
 #include "trace/recorder/heap/real.h"
 #include "trace/recorder/second_sink.h"
 #include "trace/recorder/stacks/callsite.h"
@@ -51,7 +52,8 @@ static inline bool hook_can_call(void)
 
 static inline bool hook_records(void)
 {
-    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_RELAXED) == HEAP_STATE_ON, 1) &&
+    const uint32_t state = __atomic_load_n(&heap_state, __ATOMIC_RELAXED);
+    return (__builtin_expect(state == HEAP_STATE_ON, 1) || (state == HEAP_STATE_LOADING && loading_look())) &&
            __builtin_expect(recorder_reentrant_depth == 0, 1);
 }
 

@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/// Once per process image, by its main thread, while the C library's allocations are served from the bootstrap pool:
-/// what is asked for here is freed when nothing of it was recorded.
+/// Once per process image, by its main thread, while the C library's allocations are served from the bootstrap pool, or
+/// by an allocator that is not recorded: what is asked for here is freed when nothing of it was recorded.
 void main_end_prepare(void);
 /// Once, with all libraries that the program is linked with in place: is it a Python interpreter?
 void main_end_find_python(void);

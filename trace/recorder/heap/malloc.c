@@ -175,8 +175,8 @@ static void *bootstrap_realloc(void *old, size_t size)
 }
 
 /* Apart from its caller: the record is not on the stack while the call site is looked for. */
-static __attribute__((noinline)) void note_realloc(void *old, void *memory, size_t bytes, enum varve_cause cause,
-                                                   uint32_t callsite)
+__attribute__((noinline)) void heap_note_realloc(void *old, void *memory, size_t bytes, enum varve_cause cause,
+                                                 uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
@@ -201,7 +201,7 @@ static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause, c
     }
     note_free(old, VARVE_CAUSE_REALLOC);
     memory = heap_real.realloc(old, bytes);
-    note_realloc(old, memory, bytes, cause, hook_callsite(start));
+    heap_note_realloc(old, memory, bytes, cause, hook_callsite(start));
     return memory;
 }
 

@@ -5,6 +5,7 @@
  * when the kernel refuses, the range is emitted again, so that the sums stay right. mremap is an munmap and
  * an mmap.
  */
+#include "trace/recorder/heap/map.h"
 #include "trace/recorder/heap/hooks.h"
 #include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/real.h"
@@ -44,19 +45,33 @@ static void note(enum varve_kind kind, const void *address, size_t bytes, uint64
     emit(kind, address, bytes, arg, cause, hook_callsite(start));
 }
 
-HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+/* Inline: hooks leave the program's stack to the program. */
+static inline __attribute__((always_inline)) void *map_by(const struct heap_real *real, void *address, size_t bytes,
+                                                          int protection, int flags, int fd, off_t offset,
+                                                          const uintptr_t *frame)
 {
     uint64_t arg = (uint32_t)protection | ((uint64_t)(uint32_t)flags << 32);
+    if (!hook_records()) {
+        return real->mmap(address, bytes, protection, flags, fd, offset);
+    }
+    struct callsite_start start = hook_start(frame);
+    void *memory = real->mmap(address, bytes, protection, flags, fd, offset);
+    note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
+    return memory;
+}
+
+void *map_mmap(const struct heap_real *real, void *address, size_t bytes, int protection, int flags, int fd,
+               off_t offset, const uintptr_t *frame)
+{
+    return map_by(real, address, bytes, protection, flags, fd, offset, frame);
+}
+
+HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
     if (!hook_can_call()) {
         return (void *)hook_answer((long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
     }
-    if (!hook_records()) {
-        return heap_real.mmap(address, bytes, protection, flags, fd, offset);
-    }
-    struct callsite_start start = hook_start(HOOK_FRAME());
-    void *memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
-    note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
-    return memory;
+    return map_by(&heap_real, address, bytes, protection, flags, fd, offset, HOOK_FRAME());
 }
 
 HOOK __typeof__(mmap) mmap64 __attribute__((alias("mmap")));
@@ -67,30 +82,58 @@ static bool is_range(const void *address, size_t bytes)
     return bytes > 0 && (uintptr_t)address % heap_page_bytes == 0;
 }
 
-HOOK int munmap(void *address, size_t bytes)
+int map_munmap(const struct heap_real *real, void *address, size_t bytes, const uintptr_t *frame)
 {
-    if (!hook_can_call()) {
-        return (int)hook_answer(recorder_sys_munmap(address, bytes));
-    }
-    if (!hook_records() || !is_range(address, bytes) || hook_is_sink_closing(HOOK_FRAME())) {
-        return heap_real.munmap(address, bytes);
+    if (!hook_records() || !is_range(address, bytes) || hook_is_sink_closing(frame)) {
+        return real->munmap(address, bytes);
     }
     main_end_watch();
-    struct callsite_start start = hook_start(HOOK_FRAME());
+    struct callsite_start start = hook_start(frame);
     note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
-    int failed = heap_real.munmap(address, bytes);
+    int failed = real->munmap(address, bytes);
     if (failed != 0) {
         note(VARVE_KIND_MMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     }
     return failed;
 }
 
-HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
+HOOK int munmap(void *address, size_t bytes)
+{
+    if (!hook_can_call()) {
+        return (int)hook_answer(recorder_sys_munmap(address, bytes));
+    }
+    return map_munmap(&heap_real, address, bytes, HOOK_FRAME());
+}
+
+void *map_mremap(const struct heap_real *real, void *old, size_t old_bytes, size_t bytes, int flags, void *wanted,
+                 const uintptr_t *frame)
 {
     struct callsite_start start;
-    void *wanted = NULL;
     void *memory;
     bool gives_up;
+    if (!hook_records()) {
+        return real->mremap(old, old_bytes, bytes, flags, wanted);
+    }
+    start = hook_start(frame);
+    gives_up = is_range(old, old_bytes);
+#ifdef MREMAP_DONTUNMAP
+    gives_up = gives_up && (flags & MREMAP_DONTUNMAP) == 0;
+#endif
+    if (gives_up) {
+        note(VARVE_KIND_MUNMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
+    }
+    memory = real->mremap(old, old_bytes, bytes, flags, wanted);
+    if (memory == MAP_FAILED && gives_up) {
+        note(VARVE_KIND_MMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
+    } else {
+        note(VARVE_KIND_MMAP, memory, bytes, 0, VARVE_CAUSE_MREMAP, &start);
+    }
+    return memory;
+}
+
+HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
+{
+    void *wanted = NULL;
     if ((flags & MREMAP_FIXED) != 0) {
         va_list arguments;
         va_start(arguments, flags);
@@ -101,22 +144,5 @@ HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
         return (void *)hook_answer(
             recorder_syscall(SYS_mremap, (long)old, (long)old_bytes, (long)bytes, flags, (long)wanted, 0));
     }
-    if (!hook_records()) {
-        return heap_real.mremap(old, old_bytes, bytes, flags, wanted);
-    }
-    start = hook_start(HOOK_FRAME());
-    gives_up = is_range(old, old_bytes);
-#ifdef MREMAP_DONTUNMAP
-    gives_up = gives_up && (flags & MREMAP_DONTUNMAP) == 0;
-#endif
-    if (gives_up) {
-        note(VARVE_KIND_MUNMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
-    }
-    memory = heap_real.mremap(old, old_bytes, bytes, flags, wanted);
-    if (memory == MAP_FAILED && gives_up) {
-        note(VARVE_KIND_MMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
-    } else {
-        note(VARVE_KIND_MMAP, memory, bytes, 0, VARVE_CAUSE_MREMAP, &start);
-    }
-    return memory;
+    return map_mremap(&heap_real, old, old_bytes, bytes, flags, wanted, HOOK_FRAME());
 }

@@ -94,6 +94,7 @@ struct cxx_choice {
 };
 
 /* Written once, by heap_cxx_prepare. */
+uintptr_t heap_malloc_hook;
 static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
 static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
 
@@ -111,10 +112,11 @@ static uint32_t objects_closing;
 __thread void *heap_last_recorded __attribute__((tls_model("initial-exec")));
 __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
 
+/* Whatever its definition leads to by now. */
 static bool is_recorded_in(const struct elf_object *object)
 {
-    void *allocate = elf_symbol_in(object, "malloc");
-    return allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0;
+    const uintptr_t allocate = (uintptr_t)elf_symbol_in(object, "malloc");
+    return allocate != 0 && (allocate == (uintptr_t)heap_real.malloc || allocate == heap_malloc_hook);
 }
 
 /* ---- what all code sees ---- */
@@ -137,6 +139,9 @@ static bool scan_objects(void)
     for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
         if (map->l_ld == _DYNAMIC) {
             is_behind = true;
+            if (elf_symbol_tables_of_map(map, &object)) {
+                heap_malloc_hook = (uintptr_t)elf_symbol_in(&object, "malloc");
+            }
         } else if (elf_symbol_tables_of_map(map, &object)) {
             if (is_behind) {
                 scan_definitions(&object);

@@ -4,11 +4,15 @@
 #define VARVE_TRACE_RECORDER_HEAP_OPERATOR_NEW_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /// Find what C++ code will see behind our own, once, before other threads exist and after heap_real was
 /// filled; `is_recorded`: the heap is. False: an object in front of us defines malloc, so that the hooks see
 /// nothing of what it serves.
 bool heap_cxx_prepare(bool is_recorded);
+
+/* Our malloc, whatever else has the name in C; set by heap_cxx_prepare. */
+extern uintptr_t heap_malloc_hook;
 
 /// One after the other those that are recorded here: name and definition. `*at` is 0 at first; false: no more.
 bool heap_cxx_each_recorded(unsigned *at, const char **name, void **real);

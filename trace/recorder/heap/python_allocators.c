@@ -9,6 +9,7 @@
  * mmap and malloc for them is recorded too, in domains of their own.
  */
 #include "trace/recorder/heap/python_allocators.h"
+#include "trace/recorder/guest/elf_file.h"
 #include "trace/recorder/guest/elf_symbol.h"
 #include "trace/recorder/heap/hooks.h"
 #include "trace/recorder/heap/main_end.h"
@@ -122,13 +123,15 @@ void python_allocators_hook(void)
 {
     void (*get)(int domain, struct python_allocator *allocator);
     void (*set)(int domain, struct python_allocator *allocator);
+    static const char *const names[] = {"PyMem_GetAllocator", "PyMem_SetAllocator"};
     struct elf_object object;
-    if (!elf_symbol_object("PyMem_SetAllocator", &object)) {
+    void *found[2];
+    if (elf_symbol_object(names[1], &object)) {
+        found[0] = elf_symbol_in(&object, names[0]);
+        found[1] = elf_symbol_in(&object, names[1]);
+    } else if (!elf_file_symbols(".PyRuntime", names, 2, found) || found[1] == NULL) {
         return;
     }
-    void *found[2];
-    found[0] = elf_symbol_in(&object, "PyMem_GetAllocator");
-    found[1] = elf_symbol_in(&object, "PyMem_SetAllocator");
     __builtin_memcpy(&get, &found[0], sizeof(get));
     __builtin_memcpy(&set, &found[1], sizeof(set));
     for (int domain = PYTHON_MEM; get != NULL && domain <= PYTHON_OBJ; domain++) {

@@ -10,6 +10,7 @@
 #include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
+#include "trace/recorder/heap/loading.h"
 #include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/session.h"
@@ -30,6 +31,7 @@ bool preload_is_on;
 bool heap_is_late;
 
 static uint32_t find_lock;
+static bool main_end_waits; /* for the constructor: in a hook the program's allocator may hold its lock */
 
 /* The loader's list itself, which does not change now: the program has one thread, or this one is in dlopen. */
 static bool is_behind_c_library(void)
@@ -62,6 +64,23 @@ static void *find_late(const char *name)
     return object.dynamic != _DYNAMIC ? elf_symbol_in(&object, name) : NULL;
 }
 
+/* A dlsym that finds nothing says so in memory of malloc, which may be the program's own: it maps its first memory
+ * under its lock, and we are called for that. */
+static bool is_behind_us(const char *name)
+{
+    const struct link_map *map = _r_debug.r_map;
+    while (map != NULL && map->l_ld != _DYNAMIC) {
+        map = map->l_next;
+    }
+    struct elf_object object;
+    for (map = map != NULL ? map->l_next : NULL; map != NULL; map = map->l_next) {
+        if (elf_symbol_tables_of_map(map, &object) && elf_symbol_is_offered(&object, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The next definition in the order of symbol lookup: the C library's, or another allocator's behind us. */
 void *heap_real_find(const char *name)
 {
@@ -88,8 +107,8 @@ static void find_all(void)
         die(#name);                                  \
     }                                                \
     __builtin_memcpy(&heap_real.name, &found, sizeof(found));
-#define HEAP_FIND_OPTIONAL(name, result, parameters) \
-    found = heap_real_find(#name);                   \
+#define HEAP_FIND_OPTIONAL(name, result, parameters)                            \
+    found = heap_is_late || is_behind_us(#name) ? heap_real_find(#name) : NULL; \
     __builtin_memcpy(&heap_real.name, &found, sizeof(found));
     HEAP_REQUIRED_LIST(HEAP_FIND_REQUIRED)
     HEAP_OPTIONAL_LIST(HEAP_FIND_OPTIONAL)
@@ -120,13 +139,18 @@ bool heap_ready(void)
         find_all();
         preload_is_on = recorder_prepare();
         bool is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
-        if (preload_is_on) {
-            main_end_prepare();
-        }
         heap_with_stacks = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP | VARVE_RECORDS_PYTHON)
                                ? recorder_session()->stacks
                                : SESSION_STACKS_NONE;
-        recorder_malloc_is_unhooked = !heap_cxx_prepare(is_on || heap_is_late) && (is_on || heap_is_late);
+        const bool is_malloc_ours = heap_cxx_prepare(is_on || heap_is_late);
+        recorder_malloc_is_unhooked = !is_malloc_ours && (is_on || heap_is_late);
+        main_end_waits = preload_is_on && !is_malloc_ours;
+        if (preload_is_on && is_malloc_ours) {
+            main_end_prepare();
+        }
+        if (is_on && is_malloc_ours) {
+            loading_begin();
+        }
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }
     recorder_unlock(&find_lock);
@@ -142,9 +166,15 @@ __attribute__((constructor)) static void prepare(void)
         heap_ready();
     }
     struct recorder_signals saved;
-    if (recorder_malloc_is_unhooked && preload_is_on) {
-        recorder_reentrant_begin(&saved);
-        (void)recorder_process_attach();
-        recorder_reentrant_end(&saved);
+    if (!preload_is_on) {
+        return;
     }
+    recorder_reentrant_begin(&saved);
+    if (main_end_waits) {
+        main_end_prepare();
+    }
+    if (recorder_malloc_is_unhooked) {
+        (void)recorder_process_attach();
+    }
+    recorder_reentrant_end(&saved);
 }

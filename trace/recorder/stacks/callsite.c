@@ -13,6 +13,7 @@
 #include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/stack_ends.h"
 #include "trace/recorder/guest/stack_hash.h"
 #include "trace/recorder/stacks/callsite_file.h"
 #include "trace/recorder/stacks/callsite_table.h"
@@ -54,11 +55,14 @@ struct stack {
 
 /* What a capture keeps in the scratch of its thread. */
 struct scratch {
-    uint64_t pcs[RECORDER_SCRATCH_FRAMES];
-    struct python_frame python[RECORDER_SCRATCH_FRAMES];
+    uint64_t pcs[STACK_ENDS];
+    struct python_frame python[STACK_ENDS];
 };
 
 static_assert(sizeof(struct scratch) == sizeof(struct recorder_scratch), "fits the thread's scratch");
+static_assert(SESSION_STACK_DEPTH_MAX + STACK_OUTSIDE == CALLSITE_FILE_DEPTH_MAX, "the mark, and less than a step");
+static_assert(SESSION_STACK_DEPTH_MAX / 4 == STACK_OUTSIDE && CALLSITE_FILE_DEPTH_MAX == STACK_INSIDE, "both ends fit");
+static_assert((STACK_NUMBERS - 1) * STACK_OUTSIDE <= CALLSITE_FILE_CUT_FRAMES_MAX, "each figure has a mark");
 
 /*
  * In a page of its own that reads as zeros in a fork child: a child that has not attached must not use the
@@ -226,7 +230,7 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
     bool same = true;
     for (unsigned i = 0; i < count; i++) {
         const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
-        if (stack->pcs[i] != CALLSITE_FILE_CUT && (call < object.start || call >= object.end) &&
+        if (!callsite_file_is_cut(stack->pcs[i]) && (call < object.start || call >= object.end) &&
             loaded_object_find(call, &object)) {
             same = module_note(&object) && same;
         }
@@ -294,7 +298,7 @@ static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned
 {
     for (unsigned i = 0; i < count; i++) {
         const struct python_frame *frame = &stack->frames[i];
-        struct callsite_file_python described = {.line = CALLSITE_FILE_CUT};
+        struct callsite_file_python described = {.line = CALLSITE_FILE_CUT + frame->instruction};
         if (frame->code != NULL) {
             described.code = code_note(frame, &described.line);
             described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
@@ -408,30 +412,21 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
     return callsite_note(stack, hash, again);
 }
 
-/*
- * What of `count` frames, innermost first, is kept if that is more than `depth`: a quarter of them innermost, a mark,
- * and the outermost, which stacks share. Of a stack that was not walked to its end no outermost ones are known.
- */
-static inline unsigned frames_kept_inside(unsigned count, unsigned depth)
-{
-    return count < RECORDER_SCRATCH_FRAMES ? depth - depth / 4 * 3 : depth;
-}
-
 static COLD void native_cut(struct stack *stack, unsigned depth)
 {
-    const unsigned inside = frames_kept_inside(stack->native_count, depth), outside = depth - inside;
-    stack->pcs[inside] = CALLSITE_FILE_CUT;
-    memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside], outside * sizeof(stack->pcs[0]));
-    stack->native_count = depth + 1;
+    struct stack_cut cut;
+    if (stack_is_cut(stack->native_count, depth, &cut)) {
+        stack->pcs[cut.inside] = CALLSITE_FILE_CUT + cut.left_out;
+        for (unsigned i = 0; i < cut.outside; i++) {
+            stack->pcs[cut.inside + 1 + i] = stack->pcs[stack_slot(cut.first_outside + i)];
+        }
+        stack->native_count = cut.inside + 1 + cut.outside;
+    }
 }
 
 static COLD void python_cut(struct stack *stack, unsigned depth)
 {
-    const unsigned inside = frames_kept_inside(stack->python_count, depth), outside = depth - inside;
-    stack->frames[inside] = (struct python_frame){0};
-    memmove(&stack->frames[inside + 1], &stack->frames[stack->python_count - outside],
-            outside * sizeof(stack->frames[0]));
-    stack->python_count = depth + 1;
+    stack->python_count = python_frames_cut(stack->frames, stack->python_count, depth);
 }
 
 static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
@@ -440,7 +435,7 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
     stack->native_count = 0;
     stack->python_count = 0;
     if ((stacks & SESSION_STACKS_NATIVE) != 0) {
-        stack->native_count = native_stack_capture(stack->start, stack->pcs, RECORDER_SCRATCH_FRAMES);
+        stack->native_count = native_stack_ends(stack->start, stack->pcs);
         if (__builtin_expect(stack->native_count > depth, 0)) {
             native_cut(stack, depth);
         }
@@ -456,9 +451,8 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
 {
     stack_begin(stack, stacks, depth);
     struct stack_hash python = {0};
-    stack->python_count = python_stack_hash(&python, depth);
-    if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 && parent_stack_inherit(stack->frames, 1) > 0)) {
+    stack->python_count = python_stack_hash(&python, depth, stack->frames);
+    if (stack->python_count == PYTHON_STACK_UNKNOWN || ((stacks & CAPTURE_INHERITS) != 0 && parent_stack_is_lent())) {
         return false;
     }
     *callsite = 0;
@@ -480,12 +474,12 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
             stack_begin(stack, stacks, depth);
         }
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
-            stack->python_count = python_stack_capture(stack->frames, RECORDER_SCRATCH_FRAMES);
+            stack->python_count = python_stack_ends(stack->frames);
+            if ((stacks & CAPTURE_INHERITS) != 0) {
+                stack->python_count = parent_stack_inherit(stack->frames, stack->python_count, STACK_INSIDE);
+            }
             if (stack->python_count > depth) {
                 python_cut(stack, depth);
-            }
-            if (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0) {
-                stack->python_count = parent_stack_inherit(stack->frames, depth);
             }
         }
         if (stack->native_count + stack->python_count == 0) {
@@ -503,6 +497,11 @@ static void attach_process_now(void *unused)
     if (attach != NULL) {
         attach();
     }
+}
+
+void callsite_grow_by(struct session_growth *growth, const void *reserve, uint64_t offset)
+{
+    callsite_file_grow_by(growth, reserve, offset);
 }
 
 void callsite_attach_by(void (*attach)(void))
@@ -526,7 +525,7 @@ static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch
     const uint32_t stacks = now->stacks | how;
     struct scratch *frames = scratch;
     struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
-    const bool has_memo = (stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX;
+    const bool has_memo = (stacks & SESSION_STACKS_PYTHON) != 0;
     uint32_t callsite;
     if (has_memo && stack_lookup(&stack, stacks, now->depth, &callsite)) {
         return callsite;
@@ -629,7 +628,7 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
     /* In a fork child no other thread exists, whatever its parent was doing. */
     callsites_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
-    attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX - 1;
+    attachment->depth = depth < SESSION_STACK_DEPTH_MAX ? depth : SESSION_STACK_DEPTH_MAX;
     int error =
         attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(callsite_file_path, is_again);
     __atomic_store_n(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, __ATOMIC_RELEASE);

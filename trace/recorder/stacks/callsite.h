@@ -24,6 +24,12 @@ void callsite_release(void);
 /// CALLSITE_FILE_NOT_KEPT. Before callsite_attach.
 void callsite_limit(uint32_t stacks);
 
+/// How the file of the next callsite_attach gets longer where it can't be opened any more: the collector sees
+/// `growth`, bytes of the file. `reserve`: it is not a file of its own but lies there, from `offset` on; NULL: it is
+/// one. Both stay until callsite_release. Before callsite_attach.
+struct session_growth;
+void callsite_grow_by(struct session_growth *growth, const void *reserve, uint64_t offset);
+
 /// Number of the current stack, 0 if there is none (stacks off, nested call in a signal handler, no memory).
 /// The call site is in the file before the number is returned. Threads: any; async-signal-safe.
 uint32_t callsite_capture(const struct callsite_start *start);

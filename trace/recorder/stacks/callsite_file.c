@@ -3,8 +3,9 @@
  * Appends entries to the call-site file, which is mapped in windows: an entry is in the file from the
  * moment that its head is written, whatever ends the process, and no descriptor stays open in the program.
  * A store into a page that the disk has no room for is a SIGBUS, so each window is allocated before it is
- * mapped, by whichever thread needs it, without the lock; of several that try, the first one's is used.
- * Called by callsite.c and modules.c.
+ * mapped, by whichever thread needs it, without the lock; of several that try, the first one's is used. Where the
+ * program may open or enlarge no file any more the collector allocates, and what is mapped already leads to the rest of
+ * the file. Called by callsite.c and modules.c.
  */
 #include "trace/recorder/stacks/callsite_file.h"
 #include "trace/recorder/guest/file.h"
@@ -12,10 +13,12 @@
 #include "trace/error.h"
 #include "trace/base/syscall.h"
 #include "trace/format/callsite_file.h"
+#include "trace/format/session.h"
 
 #include <assert.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PATH_BYTES 4096U
@@ -23,6 +26,8 @@
 #define STEP_LARGEST (1U << 20)
 #define STEP_LEAST (2U * CALLSITE_ROOM_BYTES) /* where the disk or a limit allows no more */
 #define RETRY_EVERY 1024U                     /* appends, after a window could not be had */
+#define GRANT_TURNS 100U                      /* of waiting for the collector, which looks in each of its rounds */
+#define GRANT_TURN_NS 1000000L
 
 /* Of this process image; a fork child forgets it, and what was mapped is not there in it. Guarded by the
  * lock. */
@@ -34,6 +39,9 @@ static struct {
     struct callsite_file_loss *counts; /* in the first page, which stays mapped */
     unsigned retry_in;
     char path[PATH_BYTES];
+    struct session_growth *growth; /* NULL: nobody helps */
+    const char *reserve;           /* a mapping that the file lies in, from `reserve_offset` on; NULL: it is a file */
+    uint64_t reserve_offset;
 } file;
 
 /* Disk space, so that a store into it cannot fail. One thread at a time, without the lock of callsite.c: what
@@ -70,12 +78,39 @@ void callsite_window_unmap(const struct callsite_window *window)
     }
 }
 
+/* Has the collector allocated up to `end`? It is asked, and waited for a moment. */
+static bool is_granted(struct session_growth *growth, uint64_t end)
+{
+    const struct timespec turn = {0, GRANT_TURN_NS};
+    __atomic_store_n(&growth->wanted, end, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < GRANT_TURNS && __atomic_load_n(&growth->granted, __ATOMIC_ACQUIRE) < end; i++) {
+        recorder_sys_nanosleep(&turn);
+    }
+    return __atomic_load_n(&growth->granted, __ATOMIC_ACQUIRE) >= end;
+}
+
+/* The next window without a descriptor. */
+static void window_map_granted(struct callsite_window *window, size_t bytes)
+{
+    const char *base = file.reserve;
+    if (base == NULL && file.counts != NULL) {
+        base = (const char *)file.counts - sizeof(struct callsite_file_entry);
+    }
+    if (base != NULL && file.growth != NULL && is_granted(file.growth, window->offset + bytes)) {
+        window->size = bytes;
+        window->bytes = recorder_map_more(base, file.reserve_offset + window->offset, bytes);
+    }
+}
+
 void callsite_window_open(struct callsite_window *window)
 {
-    int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
+    int fd = file.reserve == NULL ? recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0) : -1;
     if (fd >= 0) {
         (void)window_map(fd, window);
         recorder_sys_close(fd);
+    }
+    if (window->bytes == NULL) {
+        window_map_granted(window, STEP_FIRST);
     }
 }
 
@@ -121,6 +156,13 @@ bool callsite_window_is_wanted(struct callsite_window *window)
     return true;
 }
 
+void callsite_file_grow_by(struct session_growth *growth, const void *reserve, uint64_t offset)
+{
+    file.growth = growth;
+    file.reserve = reserve;
+    file.reserve_offset = reserve != NULL ? offset : 0;
+}
+
 static void forget(bool is_mapped)
 {
     if (is_mapped) {
@@ -136,6 +178,27 @@ static void forget(bool is_mapped)
     file.retry_in = 0;
 }
 
+/* The first window of the file, and its first page for itself. */
+static int first_map(struct callsite_window *window, unsigned char **first)
+{
+    if (file.reserve != NULL) {
+        window_map_granted(window, STEP_FIRST);
+        if (window->bytes != NULL) {
+            *first = recorder_map_more(file.reserve, file.reserve_offset, CALLSITE_FILE_FIRST_PAGE_BYTES);
+        }
+        return VARVE_OK;
+    }
+    int fd = recorder_sys_open(file.path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
+    }
+    if (window_map(fd, window)) {
+        *first = recorder_map_window(fd, 0, CALLSITE_FILE_FIRST_PAGE_BYTES);
+    }
+    recorder_sys_close(fd);
+    return VARVE_OK;
+}
+
 int callsite_file_open(const char *path, bool is_again)
 {
     static const struct callsite_file_loss none;
@@ -146,18 +209,14 @@ int callsite_file_open(const char *path, bool is_again)
         return VARVE_ERROR_INVALID;
     }
     memcpy(file.path, path, strlen(path) + 1);
-    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
-    }
     unsigned char *first = NULL;
-    if (window_map(fd, &window)) {
-        first = recorder_map_window(fd, 0, CALLSITE_FILE_FIRST_PAGE_BYTES);
-    }
-    recorder_sys_close(fd);
-    if (first == NULL) {
+    int error = first_map(&window, &first);
+    if (error == VARVE_OK && first == NULL) {
         callsite_window_unmap(&window);
-        return VARVE_ERROR_FULL;
+        error = VARVE_ERROR_FULL;
+    }
+    if (error != VARVE_OK) {
+        return error;
     }
     file.bytes = window.bytes;
     file.size = window.size;

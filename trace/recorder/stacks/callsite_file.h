@@ -25,6 +25,10 @@ struct callsite_window {
     uint64_t offset; /* in the file */
 };
 
+/// See callsite_grow_by. Before callsite_file_open, which it holds for. Threads: one, nobody appends.
+struct session_growth;
+void callsite_file_grow_by(struct session_growth *growth, const void *reserve, uint64_t offset);
+
 /// Make `path` and its first window, forgetting the file before: this process' own if `is_again`, else its
 /// parent's, which is not mapped here. Returns VARVE_OK or a negative varve_error. Threads: one, nobody
 /// appends.

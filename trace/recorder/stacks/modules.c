@@ -7,6 +7,7 @@
  * gone. Called by callsite.c.
  */
 #include "trace/recorder/stacks/modules.h"
+#include "trace/recorder/guest/file.h"
 #include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/text.h"
@@ -116,8 +117,7 @@ static void describe_path(struct module_description *module)
     const char *name = module->object.name;
     char link[MODULE_PATH_MAX];
     if (name == NULL || name[0] == '\0') {
-        long bytes = recorder_sys_readlink("/proc/self/exe", link, sizeof(link));
-        path_set(module, link, bytes > 0 ? (size_t)bytes : 0);
+        path_set(module, link, recorder_executable(link, sizeof(link)));
         return;
     }
     if (name[0] != '/' && recorder_sys_getcwd(link, sizeof(link)) > 0 && link[0] == '/') {

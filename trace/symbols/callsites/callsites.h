@@ -32,6 +32,14 @@ void callsites_replay(const struct callsites *callsites);
 
 /// Announce the call-site file of a process (it may not exist yet, or never).
 int callsites_process(struct callsites *callsites, uint32_t process_id, const char *path);
+/// What that file holds, read so far or not, is now found in `path` from `base` on, `bytes` of it at most; 0: all that
+/// follows.
+int callsites_moved(struct callsites *callsites, uint32_t process_id, const char *path, uint64_t base, uint64_t bytes);
+/// The process of a file that was announced, while it lives: its modules are held as they are, for names that are
+/// looked up later. `pid`: its number here.
+void callsites_process_lives(struct callsites *callsites, uint32_t process_id, int32_t pid);
+/// A program is about to be started: its file is held as well.
+void callsites_program(struct callsites *callsites, const char *path);
 /// Done with the file of a process: reads what is left and closes it.
 void callsites_process_end(struct callsites *callsites, uint32_t process_id);
 

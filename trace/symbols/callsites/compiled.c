@@ -161,7 +161,9 @@ void compiled_free(struct compiled *compiled)
     free(compiled->path);
     free(compiled->text);
     free(compiled->marks);
-    *compiled = (struct compiled){0};
+    compiled->path = compiled->text = NULL;
+    compiled->marks = NULL;
+    compiled->mark_count = compiled->mark_capacity = 0;
 }
 
 static void compiled_open(struct compiled *compiled, const char *path)

@@ -67,20 +67,27 @@ static void step_add(const struct callsites_merge *merge, struct step *step, uin
     }
 }
 
-/* Python frames up to and including the one that entered the loop. */
-static void step_add_python(const struct callsites_merge *merge, struct step *step)
+/* Python frames up to and including the one that entered the loop, or up to a mark: true then. */
+static bool step_add_python(const struct callsites_merge *merge, struct step *step)
 {
     bool is_last = false;
     while (step->next.second != 0 && !is_last) {
+        if (roles_of(merge, step->next.second) & CALLSITES_ROLE_CUT) {
+            return true;
+        }
         is_last = is_entry(merge, step->next.second);
         step_add(merge, step, step->next.second);
         step->next.second = parent_of(merge, step->next.second);
     }
+    return false;
 }
 
-/* Frames are missing here: what is outside of the mark is put together from the outermost ends, where
- * nothing is missing. */
-static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t mark)
+/*
+ * Frames are missing here: of the native ones, of the Python ones or of both. What is outside of the marks is put
+ * together from the outermost ends, where nothing is missing. One mark is shown: that of the Python frames if they have
+ * one, since frames of Python are what is told by lines.
+ */
+static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t native_mark)
 {
     uint32_t python = step->next.second;
     while (python != 0 && !(roles_of(merge, python) & CALLSITES_ROLE_CUT)) {
@@ -90,12 +97,16 @@ static void step_over_cut(const struct callsites_merge *merge, struct step *step
         step_add(merge, step, step->next.second);
     }
     step->next.second = python != 0 ? parent_of(merge, python) : step->next.second;
-    step_add(merge, step, mark);
+    step_add(merge, step, python != 0 ? python : native_mark);
     while (loops_of(merge, step->next.second) > loops_of(merge, step->next.first)) {
-        step_add_python(merge, step);
+        if (step_add_python(merge, step)) { /* in a damaged file: a second mark */
+            step->next.second = parent_of(merge, step->next.second);
+        }
     }
     while (loops_of(merge, step->next.first) > loops_of(merge, step->next.second)) {
-        step_add(merge, step, step->next.first);
+        if (!(roles_of(merge, step->next.first) & CALLSITES_ROLE_CUT)) {
+            step_add(merge, step, step->next.first);
+        }
         step->next.first = parent_of(merge, step->next.first);
     }
 }
@@ -116,7 +127,9 @@ static void step_out(const struct callsites_merge *merge, struct pair pair, stru
     if (pair.second != 0 && (roles & CALLSITES_ROLE_CUT)) {
         step_over_cut(merge, step, native);
     } else if (pair.second != 0 && (roles & CALLSITES_ROLE_LOOP) && !(roles & CALLSITES_ROLE_RECORDER)) {
-        step_add_python(merge, step);
+        if (step_add_python(merge, step)) {
+            step_over_cut(merge, step, 0);
+        }
     } else {
         step_add(merge, step, native);
     }

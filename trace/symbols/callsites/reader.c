@@ -90,13 +90,38 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
 
 /* ---- modules ---- */
 
+/* Holds the file of a module, which is there for as long as the process has it mapped; later it may be another one. */
+static void hold_image(struct callsites *callsites, const struct callsites_process *process, uint32_t number,
+                       uint64_t base)
+{
+    const struct pair *module = &callsites->modules.pairs[number - 1];
+    size_t bytes = 0;
+    const char *build_id = callsites_text(&callsites->texts, module->second, &bytes);
+    if (!ARRAY_COVER(callsites->image_of, callsites->image_capacity, number) ||
+        callsites->image_of[number - 1] != NULL) {
+        return;
+    }
+    callsites->image_of[number - 1] =
+        images_find(&callsites->images, callsites_text(&callsites->texts, module->first, NULL),
+                    (const uint8_t *)build_id, bytes, process->pid, base);
+}
+
+/* Length of a path without what the kernel says of a file that is gone. */
+static size_t path_length(const uint8_t *path, size_t bytes)
+{
+    static const char deleted[] = " (deleted)";
+    const size_t suffix = strlen(deleted);
+    return bytes > suffix && memcmp(path + bytes - suffix, deleted, suffix) == 0 ? bytes - suffix : bytes;
+}
+
 static void take_module(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_module module;
     struct pair pair = {0, 0};
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
-    pair.first = intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes, 1);
+    pair.first = intern(&callsites->texts, payload + module.build_id_bytes,
+                        path_length(payload + module.build_id_bytes, module.path_bytes), 1);
     if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX) {
         pair.second = intern(&callsites->texts, payload, module.build_id_bytes, 1);
     }
@@ -115,6 +140,7 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
     process->modules[process->module_count++] = (struct callsites_module){module.bias, number, module.number};
     range = (struct range){.start = module.base, .end = module.end, .id = process->module_count};
     ranges_insert(&process->mapped, &range);
+    hold_image(callsites, process, number, module.base);
 }
 
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
@@ -412,6 +438,21 @@ static void process_file_close(struct callsites *callsites, struct callsites_pro
     callsites->open_files--;
 }
 
+int callsites_moved(struct callsites *callsites, uint32_t process_id, const char *path, uint64_t base, uint64_t bytes)
+{
+    struct callsites_process *process = process_of(callsites, process_id);
+    char *copy = process != NULL ? strdup(path) : NULL;
+    if (copy == NULL) {
+        return process != NULL ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_INVALID;
+    }
+    process_file_close(callsites, process);
+    free(process->path);
+    process->path = copy;
+    process->base = base;
+    process->bytes = bytes;
+    return VARVE_OK;
+}
+
 /* What is only needed to read on. */
 static void process_end(struct callsites *callsites, struct callsites_process *process)
 {
@@ -446,6 +487,8 @@ void callsites_close(struct callsites *callsites)
         free(process);
     }
     free(callsites->processes);
+    images_free(&callsites->images);
+    free(callsites->image_of);
     interned_free(&callsites->texts);
     pairs_free(&callsites->modules);
     pairs_free(&callsites->codes);
@@ -481,6 +524,20 @@ int callsites_process(struct callsites *callsites, uint32_t process_id, const ch
     }
     callsites->processes[process_id] = process;
     return VARVE_OK;
+}
+
+void callsites_process_lives(struct callsites *callsites, uint32_t process_id, int32_t pid)
+{
+    struct callsites_process *process = process_of(callsites, process_id);
+    if (process != NULL) {
+        process->pid = pid;
+        images_keep_program(&callsites->images, pid);
+    }
+}
+
+void callsites_program(struct callsites *callsites, const char *path)
+{
+    images_keep(&callsites->images, path);
 }
 
 /* Bytes of the complete entries at the front of the buffer, as far as their heads make sense. */
@@ -561,7 +618,8 @@ static void replay_process(const struct callsites *callsites, const struct calls
     uint8_t *entries = malloc(process->offset + 1);
     struct unroll unroll = {NULL, 0};
     struct callsite_file_entry entry;
-    if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
+    if (file >= 0 && entries &&
+        pread(file, entries, process->offset, (off_t)process->base) == (ssize_t)process->offset) {
         for (uint64_t at = 0; at + sizeof(entry) <= process->offset; at += sizeof(entry) + entry.bytes) {
             memcpy(&entry, entries + at, sizeof(entry));
             if (entry.bytes > process->offset - at - sizeof(entry)) {
@@ -604,7 +662,8 @@ static bool process_file_open(struct callsites *callsites, struct callsites_proc
         process->is_ended = true;
         return false;
     }
-    *size_out = (uint64_t)status.st_size;
+    const uint64_t size = (uint64_t)status.st_size > process->base ? (uint64_t)status.st_size - process->base : 0;
+    *size_out = process->bytes != 0 && process->bytes < size ? process->bytes : size;
     return true;
 }
 
@@ -616,7 +675,8 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         return;
     }
     while (process_file_open(callsites, process, &size) && process->offset < size) {
-        ssize_t bytes = pread(process->file, callsites->buffer, BUFFER_BYTES, (off_t)process->offset);
+        const uint64_t at = process->base + process->offset, left = size - process->offset;
+        ssize_t bytes = pread(process->file, callsites->buffer, left < BUFFER_BYTES ? left : BUFFER_BYTES, (off_t)at);
         if (bytes < 0 && errno == EINTR) {
             continue;
         }
@@ -628,7 +688,7 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         /* A payload may be written between its own copy and that of its head: what is behind heads that were
          * there is copied again. */
         size_t complete = complete_bytes(callsites, (size_t)bytes);
-        if (pread(process->file, callsites->buffer, complete, (off_t)process->offset) != (ssize_t)complete) {
+        if (pread(process->file, callsites->buffer, complete, (off_t)at) != (ssize_t)complete) {
             continue;
         }
         size_t taken = take_entries(callsites, process, process_id, (size_t)bytes);
@@ -653,7 +713,7 @@ static void read_lost(struct callsites *callsites, struct callsites_process *pro
     } first;
     uint64_t size = 0;
     if (!process->is_ended && process_file_open(callsites, process, &size) &&
-        pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
+        pread(process->file, &first, sizeof(first), (off_t)process->base) == (ssize_t)sizeof(first) &&
         first.entry.tag == CALLSITE_FILE_TAG_LOST) {
         process->lost = first.lost.stacks;
     }

@@ -7,6 +7,7 @@
 #include "trace/base/ranges.h"
 #include "trace/format/callsite_file.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/images.h"
 #include "trace/symbols/callsites/intern.h"
 #include "trace/symbols/callsites/pairs.h"
 #include "trace/symbols/callsites/unroll.h"
@@ -31,7 +32,9 @@ struct callsites_numbers {
 struct callsites_process {
     char *path;
     int file;        /* -1: not open now */
-    uint64_t offset; /* everything before was taken */
+    uint64_t base;   /* where in it ours begins */
+    uint64_t bytes;  /* of ours, at most; 0: all that follows */
+    uint64_t offset; /* in ours: everything before was taken */
     bool is_ended;   /* nothing more is read: the process ended, or the file is damaged from offset on */
     uint32_t errors;
     uint64_t lost;    /* stacks that the process could not store */
@@ -41,14 +44,14 @@ struct callsites_process {
     uint32_t not_kept;    /* ours, for CALLSITE_FILE_NOT_KEPT; 0: did not occur */
     struct index codes;   /* number in the file → ours */
     struct unroll unroll; /* for a listener */
+    int32_t pid;          /* 0: it is not known, or not ours to look at */
     struct ranges mapped; /* id: number in modules[], from 1 */
     struct callsites_module *modules;
     size_t module_count, module_capacity;
 };
 
-/* Positions of native frames without a module that stand for frames which are not kept. */
-#define CALLSITES_POSITION_CUT CALLSITE_FILE_CUT
-#define CALLSITES_POSITION_NOT_KEPT 2U
+/* Position of the native frame without a module that stands for stacks which are not kept. */
+#define CALLSITES_POSITION_NOT_KEPT UINT64_MAX
 
 #define CALLSITES_STAT_UNKNOWN "callsites_unknown" /* by process */
 #define CALLSITES_STAT_JOINED "callsites_joined"
@@ -66,9 +69,12 @@ struct callsites {
     size_t process_capacity;
     struct interned texts, frames;
     struct pairs modules; /* texts: path, build id or 0 */
-    struct pairs codes;   /* texts: function, file */
-    struct pairs nodes;   /* node outside of it or 0, which has a smaller number and the same kind of frame; frame */
-    struct pairs stacks;  /* innermost node of native, of Python frames, 0 if there is none; both 0: it is gone */
+    struct images images;
+    struct symbols_image **image_of; /* of module n at [n - 1]: NULL, it is not held */
+    size_t image_capacity;
+    struct pairs codes;  /* texts: function, file */
+    struct pairs nodes;  /* node outside of it or 0, which has a smaller number and the same kind of frame; frame */
+    struct pairs stacks; /* innermost node of native, of Python frames, 0 if there is none; both 0: it is gone */
     struct callsites_origin *origins; /* of stack n at [n - 1] */
     size_t origin_capacity;
     uint32_t committed; /* stacks up to this number have their origin in the store */

@@ -26,13 +26,13 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-#define CUT_FUNCTION "(frames left out)"
 #define NOT_KEPT_FUNCTION "(not kept: limit)"
 #define FRAMES_MIN 256U /* fewer wait for others, but not for long */
 #define WAIT_MAX_NS UINT64_C(500000000)
@@ -46,6 +46,7 @@ struct resolver_module {
     uint32_t text; /* of the path */
     uint8_t build_id[64];
     size_t build_id_bytes;
+    struct symbols_image *image; /* the reader's; NULL: none */
     uint32_t roles;
     bool is_torn; /* its file became shorter while it was read */
 };
@@ -183,12 +184,28 @@ static void take_native(void *context, const struct symbols_frame *frame)
     add_place(resolver, &key, roles);
 }
 
+/* The mark of frames that are not kept. */
+static void add_cut(struct resolver *resolver, uint64_t position, bool is_python)
+{
+    const unsigned frames = (unsigned)(position - CALLSITE_FILE_CUT);
+    char text[32] = "… frames …";
+    if (frames >= 1000) {
+        snprintf(text, sizeof(text), "… %u,%03u frames …", frames / 1000, frames % 1000);
+    } else if (frames > 0) {
+        snprintf(text, sizeof(text), frames == 1 ? "… %u frame …" : "… %u frames …", frames);
+    }
+    const struct symbol_key key = {.function = text_number(resolver, text), .is_python = is_python};
+    add_place(resolver, &key, CALLSITES_ROLE_CUT | (is_python ? CALLSITES_ROLE_PYTHON : 0U));
+}
+
 static void resolve_outside(struct resolver *resolver, uint64_t position)
 {
     struct symbol_key key = {0};
-    if (position == CALLSITES_POSITION_CUT || position == CALLSITES_POSITION_NOT_KEPT) {
-        key.function = text_number(resolver, position == CALLSITES_POSITION_CUT ? CUT_FUNCTION : NOT_KEPT_FUNCTION);
+    if (position == CALLSITES_POSITION_NOT_KEPT) {
+        key.function = text_number(resolver, NOT_KEPT_FUNCTION);
         add_place(resolver, &key, CALLSITES_ROLE_CUT);
+    } else if (callsite_file_is_cut(position)) {
+        add_cut(resolver, position, false);
     } else {
         add_place(resolver, &key, CALLSITES_ROLE_UNNAMED);
     }
@@ -205,7 +222,7 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
     }
     /* A return address is after the call, which may be the last instruction of its line or function. */
     int error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
-                                frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
+                                module->image, frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
     if (error != VARVE_OK) {
         fail(resolver, error);
     }
@@ -240,9 +257,8 @@ static void add_model(struct resolver *resolver, const struct symbol_key *compil
 static void resolve_python(struct resolver *resolver, const struct callsites_frame *frame)
 {
     struct symbol_key key = {.is_python = 1};
-    if (frame->owner == 0 && frame->position == CALLSITE_FILE_CUT) {
-        key.function = text_number(resolver, CUT_FUNCTION);
-        add_place(resolver, &key, CALLSITES_ROLE_PYTHON | CALLSITES_ROLE_CUT);
+    if (frame->owner == 0 && callsite_file_is_cut(frame->position)) {
+        add_cut(resolver, frame->position, true);
         return;
     }
     if (frame->owner != 0) {
@@ -424,6 +440,9 @@ static bool add_owners(struct resolver *resolver, const struct callsites *callsi
         if (!add_module(resolver, callsites, &callsites->modules.pairs[resolver->module_count])) {
             return false;
         }
+    }
+    for (size_t i = 0; i < resolver->module_count && i < callsites->image_capacity; i++) {
+        resolver->modules[i].image = callsites->image_of[i]; /* may have been found later */
     }
     if (!ARRAY_GROW(resolver->codes, resolver->code_capacity, (size_t)callsites->codes.count + 1)) {
         return false;

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python line of what backward() allocates. PyTorch runs the backward pass on threads of its own that have no
-Python frames, while the thread that called backward() waits: its frames are published to the recorder for that time,
-and stand for the missing ones."""
+Python frames but those that the pass itself calls, while the thread that called backward() waits: its frames are
+published to the recorder for that time, and stand for the missing ones."""
 
 import ctypes
 import functools
+import threading
 
-SKIPPED_FRAMES = 1  # the function below, innermost
+SKIPPED_FRAMES = 1  # the function of surround(), innermost
+THREAD_CODE = threading.Thread._bootstrap.__code__  # in which threads that Python starts begin
 
 
 def recorder():
@@ -16,26 +18,33 @@ def recorder():
         publish, withdraw = loaded.varve_python_stack_publish, loaded.varve_python_stack_withdraw
     except AttributeError:
         return None
-    publish.restype, publish.argtypes = None, [ctypes.c_uint32]
+    publish.restype, publish.argtypes = None, [ctypes.c_uint32, ctypes.c_void_p]
     withdraw.restype, withdraw.argtypes = None, []
     return publish, withdraw
 
 
-def start(torch):
-    found = recorder()
-    original = getattr(torch.autograd.graph, "_engine_run_backward", None) if found else None
+def surround(torch, begin, end):
+    """Calls begin() and end() around each backward pass, in the thread that calls it."""
+    graph = getattr(getattr(torch, "autograd", None), "graph", None)  # an import that fails comes here, too
+    original = getattr(graph, "_engine_run_backward", None)
     if original is None:
         return
-    publish, withdraw = found
 
     @functools.wraps(original)
     def _engine_run_backward(*arguments, **options):
-        publish(SKIPPED_FRAMES)
+        begin()
         try:
             return original(*arguments, **options)
         finally:
-            withdraw()
+            end()
 
     for module in (torch.autograd, torch.autograd.graph):
         if getattr(module, "_engine_run_backward", None) is original:
             module._engine_run_backward = _engine_run_backward
+
+
+def start(torch):
+    found = recorder()
+    if found is not None:
+        publish, withdraw = found
+        surround(torch, functools.partial(publish, SKIPPED_FRAMES, id(THREAD_CODE)), withdraw)

@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 
+from .backward_passes import BackwardPasses
 from .messages import say
 
 PROTOCOL = 4  # the newest that all readers of snapshots know
@@ -25,6 +26,7 @@ class Observer:
         self.owner = None  # pid of the process whose history is on
         self.is_mine = False
         self.originals = {}
+        self.passes = BackwardPasses()
 
     def replace(self, name, make):
         original = getattr(self.torch._C, name, None)
@@ -33,6 +35,7 @@ class Observer:
             setattr(self.torch._C, name, make(original))
 
     def begin(self):
+        self.passes.start(self.torch)
         self.replace("_cuda_init", self.started_by)
         self.replace(RECORD, self.changed_by)
         self.replace(RECORD_LEGACY, self.changed_by)
@@ -87,6 +90,7 @@ class Observer:
             path = history_path()
             temporary = path + ".tmp"
             snapshot = self.torch.cuda.memory._snapshot()
+            self.passes.complete(snapshot)
             with open(temporary, "wb") as stream:
                 pickle.dump(snapshot, stream, protocol=PROTOCOL)
             os.rename(temporary, path)

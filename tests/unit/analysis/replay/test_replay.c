@@ -213,6 +213,17 @@ TEST(test_full_device_without_a_limit)
     scene_close(scene);
 }
 
+/* The first failure has an expandable segment to grow, and units are not given. */
+TEST(test_full_device_and_expandable_segments)
+{
+    struct scene *scene = scene_open("expandable_segments:True", 0, 161 * MIB);
+    scene_play(scene, "a=90M b=30M !70M -a +20M +40M");
+    scene_end(scene);
+    struct replay_result result = scene_expect_decisions(scene, 0);
+    assert_int_equal(result.stats.num_ooms, 1);
+    scene_close(scene);
+}
+
 TEST(test_unexplained_release)
 {
     struct scene *scene = scene_of("", 0, "a=30M b=40M -a -b E +50M");

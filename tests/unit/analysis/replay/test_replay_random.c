@@ -49,6 +49,59 @@ TEST(test_random_lives)
     }
 }
 
+static struct replay_result replay_under(const struct scene *scene, uint64_t limit, struct replay_limit *found)
+{
+    struct replay_options options = {.conf = scene->conf,
+                                     .memory_limit = limit,
+                                     .capacity = 1024 * MIB,
+                                     .finds_limit = true,
+                                     .finds_most = true,
+                                     .follow = true};
+    struct replay_inference *inference;
+    struct replay_result result;
+    assert_int_equal(replay_infer(scene->history, &options, &inference, &result, NULL), VARVE_OK);
+    *found = *replay_inference_limit(inference, 0);
+    replay_inference_free(inference);
+    return result;
+}
+
+static bool comes_out_under(struct scene *scene, uint64_t limit)
+{
+    struct replay_limit given;
+    struct replay_result result = replay_under(scene, limit, &given);
+    return result.mismatches == 0 && result.segments_equal;
+}
+
+/* No limit is given: the smallest under which the life comes out, and no more than it had. Where nothing was refused or
+ * collected there is none to find. */
+TEST(test_limits_are_found)
+{
+    unsigned found_count = 0;
+    const uint64_t first = test_first_seed(1), rounds = (uint64_t)test_rounds(60, 600);
+    for (uint64_t seed = first; seed < first + rounds; seed++) {
+        const struct scene_life *life = &lives[seed % LIVES];
+        struct scene *scene = life_of(life, seed);
+        struct replay_limit found;
+        struct replay_result result = replay_under(scene, 0, &found);
+        if (result.mismatches > 0 || !result.segments_equal) {
+            fail_msg("seed %llu, event %zu: expected %s; got %s", (unsigned long long)seed, result.first.event,
+                     result.first.expected, result.first.got);
+        }
+        if (found.used > 0) {
+            found_count++;
+            bool is_bound = found.least <= found.used && found.used <= found.most;
+            if (!is_bound || comes_out_under(scene, found.least - 1) || !comes_out_under(scene, found.least) ||
+                !comes_out_under(scene, found.most) || (life->limit > 0 && found.least > life->limit)) {
+                fail_msg("seed %llu: from %llu to %llu, not %llu", (unsigned long long)seed,
+                         (unsigned long long)found.least, (unsigned long long)found.most,
+                         (unsigned long long)life->limit);
+            }
+        }
+        scene_close(scene);
+    }
+    assert_true(found_count > rounds / 6); /* as of the lives that have a limit */
+}
+
 /* Without collections: ages of blocks before the beginning are not known. Statistics count what happened before,
  * too. */
 TEST(test_cut_anywhere)

@@ -43,7 +43,6 @@ static void add_callsite(struct live *live, uint32_t id, uint64_t live_bytes, ui
 static void moment(struct live *live, int64_t ts_ns, uint64_t events)
 {
     const struct live_moment row = {.ts_ns = ts_ns,
-                                    .start_ns = 500000000,
                                     .command = hostile,
                                     .pid = 4711,
                                     .events = events,

@@ -26,7 +26,7 @@ static struct explain *open_scene(const struct scene *scene)
 static uint64_t failures_of(const struct scene *scene, const char *policy, const char *conf, uint64_t limit)
 {
     struct replay_options options = {
-        .policy = policy, .conf = conf, .memory_limit = limit, .recorded_limit = scene->limit};
+        .policy = policy, .conf = conf, .memory_limit = limit, .finds_limit = scene->limit != 0};
     struct replay_result result;
     struct varve_message message = {""};
     if (replay_run(scene->history, &options, &result, &message) != VARVE_OK) {

@@ -35,6 +35,28 @@ static void test_device_copies(void **state)
     rule_release(host);
 }
 
+/* A storage keeps a view of the next alive, and that its base: as many as no stack has room for. */
+static void test_long_chain(void **state)
+{
+    static const int64_t four[] = {4};
+    struct varve_storage *first = NULL;
+    (void)state;
+    for (unsigned i = 0; i < 200000; i++) {
+        struct varve_storage *storage, *view;
+        rule_ok(varve_storage_zeros(NULL, VARVE_DTYPE_U8, 1, four, &storage, &rule_message));
+        rule_ok(varve_storage_slice(storage, 0, 0, 2, 1, &view, &rule_message));
+        if (first != NULL) {
+            rule_ok(varve_storage_attach(storage, first, &rule_message));
+            rule_release(first);
+        }
+        rule_release(storage);
+        first = view;
+    }
+    assert_int_equal(varve_storage_live(), 400000);
+    rule_release(first);
+    assert_int_equal(varve_storage_live(), 0);
+}
+
 static int far_open(struct varve_device **device_out, struct varve_message *message)
 {
     const struct varve_sim_options options = {.capacity_bytes = POOL_LIMIT, .first_addr = UINT64_C(1) << 46};
@@ -348,6 +370,7 @@ static const struct CMUnitTest cases[] = {
     STORAGE_RULES(pool_apart),
     POOL_CASE(test_device_copies, pool_sim),
     POOL_CASE(test_peers, pool_sim),
+    POOL_CASE(test_long_chain, pool_libc),
     POOL_CASE(test_copies_are_done, pool_apart),
     POOL_CASE(test_between_devices, pool_apart),
     POOL_CASE(test_recycled_block, pool_apart),

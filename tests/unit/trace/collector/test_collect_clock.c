@@ -70,6 +70,23 @@ TEST(test_no_anchor_and_one_anchor)
     collect_clock_close(&clock);
 }
 
+TEST(test_times_count_from_an_anchor)
+{
+    struct collect_clock clock;
+    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
+    add(&clock, 1000, 500);
+    add(&clock, 2000, 2500);
+    assert_int_equal(collect_clock_ns(&clock, 2500), 3000);
+    collect_clock_begin(&clock, 2500);
+    assert_int_equal(collect_clock_ns(&clock, 2000), 0);
+    assert_int_equal(collect_clock_ns(&clock, 2500), 1000);
+    assert_int_equal(collect_clock_ns(&clock, 1000), -2000);
+    collect_clock_begin(&clock, 2400); /* damage: no anchor has this time */
+    add(&clock, 3000, 4500);
+    assert_int_equal(collect_clock_ns(&clock, 3000), 2000);
+    collect_clock_close(&clock);
+}
+
 TEST(test_a_stretch_goes_on_at_the_rate_before_it)
 {
     static const int64_t expected[][2] = {

@@ -64,7 +64,7 @@ TEST(test_files)
         } files[10];
     } cases[] = {
         {{{"/proc/meminfo", "MemTotal:       24684092 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n", 2}}},
-        /* The limit of a group around counts as well; "max" is none; idle pages of files are as good as free. */
+        /* The limits of a group around count as well; "max" is none; idle pages of files are as good as free. */
         {{PLENTY,
           {"/proc/self/cgroup", "0::/user.slice/a.scope\n", 0},
           {GROUP "a.scope/memory.max", "max\n", 0},
@@ -72,6 +72,7 @@ TEST(test_files)
           {GROUP "memory.max", "104857600\n", 0},
           {GROUP "memory.current", "73400320\n", 30},
           {GROUP "memory.stat", "anon 1\ninactive_file 20971520\nactive_file 1048576\n", 50},
+          {GROUP "a.scope/memory.high", "3145728\n", 2},
           {GROUP "a.scope/memory.max", "2097152\n", 1},
           {GROUP "a.scope/memory.current", "9999999\n", NONE}}},
         /* In a container the path is that of the host, and only the mount itself can be seen. */

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "support/collector.h"
+#include "trace/base/proc_file.h"
 #include "trace/collector/process.h"
 #include "trace/collector/rss.h"
 
@@ -14,7 +15,7 @@
 static pid_t hand_true_process(struct lab *lab)
 {
     pid_t pid = lab_living(lab);
-    hand_process(lab, pid)->start_ticks_proc = collect_process_started(pid);
+    hand_process(lab, pid)->start_ticks_proc = proc_file_started(pid);
     return pid;
 }
 
@@ -59,7 +60,7 @@ TEST(test_pid_given_out_anew)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
-    hand_process(lab, pid)->start_ticks_proc = collect_process_started(pid) + 1;
+    hand_process(lab, pid)->start_ticks_proc = proc_file_started(pid) + 1;
     sample_often(lab, 5);
     lab_kill(lab, pid);
     lab_finish(lab);

@@ -273,18 +273,22 @@ CREATE TABLE host_peak AS SELECT bytes, heap_bytes, bytes - heap_bytes AS mmap_b
             sum(sum(iif(domain = 1, live * size, 0))) OVER (ORDER BY seq) AS heap_bytes
         FROM change JOIN part USING (r) WHERE who = 0 AND domain IN (1, 2) GROUP BY seq) h
         JOIN e ON e.seq = h.seq ORDER BY bytes DESC, h.seq LIMIT 1;
--- A process's own work: marks at multiples of the smallest power of two of which there are no more than 128, the first
--- and the last.
-CREATE TABLE work AS WITH RECURSIVE power(p) AS (SELECT 1 UNION ALL SELECT p * 2 FROM power WHERE p < 1 << 20),
-    made_in_turn AS (SELECT process_id, alloc_seq AS seq, alloc_ns AS ns, row_number() OVER
-            (PARTITION BY process_id ORDER BY alloc_seq) AS n, count(*) OVER (PARTITION BY process_id) AS last
-        FROM allocation),
-    marked AS (SELECT *, lead(seq) OVER w AS end_seq, lead(ns) OVER w AS end_ns, lead(n) OVER w AS end_n FROM (
-            SELECT process_id, seq, ns, n FROM made_in_turn
-                WHERE n = last OR n % (SELECT min(p) FROM power WHERE last / p <= 128) = 0
-            UNION ALL SELECT process_id, seq, ns, 0 FROM made_in_turn WHERE n = 1)
-        WINDOW w AS (PARTITION BY process_id ORDER BY n))
-    SELECT process_id, seq, ns AS ts_ns, n AS allocations, end_seq, end_ns, 1.0 * (end_n - n) / (end_seq - seq) AS rate
+-- A process's own work: from one allocation to the next it is active, 200 us at most. Marks are the first, the
+-- last, and those that pass a multiple of the smallest power of two that no more than 128 pass.
+CREATE TABLE work AS WITH RECURSIVE power(p) AS (SELECT 1 UNION ALL SELECT p * 2 FROM power WHERE p < 1 << 40),
+    made_in_turn AS (SELECT process_id, alloc_seq AS seq, alloc_ns AS ns, row_number() OVER w AS n,
+            min(200000, max(0, alloc_ns - coalesce(lag(alloc_ns) OVER w, alloc_ns))) AS since
+        FROM allocation WINDOW w AS (PARTITION BY process_id ORDER BY alloc_seq)),
+    active AS MATERIALIZED (SELECT *, sum(since) OVER (PARTITION BY process_id ORDER BY n) AS active,
+            count(*) OVER (PARTITION BY process_id) AS last
+        FROM made_in_turn),
+    passed AS MATERIALIZED (SELECT process_id, min(p) AS p FROM (SELECT process_id, p FROM active CROSS JOIN power
+            GROUP BY 1, 2 HAVING count(DISTINCT active / p) <= 129) GROUP BY 1),
+    marked AS (SELECT process_id, seq, ns, active, n, lead(seq) OVER w AS end_seq, lead(ns) OVER w AS end_ns,
+            lead(active) OVER w AS end_active, lead(n) OVER w AS end_n FROM active JOIN passed USING (process_id)
+        WHERE n IN (1, last) OR active / p > (active - since) / p WINDOW w AS (PARTITION BY process_id ORDER BY n))
+    SELECT process_id, seq, ns AS ts_ns, active AS active_ns, n AS allocations, end_seq, end_ns,
+        1.0 * (end_active - active) / (end_seq - seq) AS rate, 1.0 * (end_n - n) / (end_seq - seq) AS allocation_rate
     FROM marked WHERE end_seq > seq;
 -- At the peak of the domain, of each device: what was opened more often than closed until then.
 CREATE TABLE at_peak AS SELECT p.r, 1 AS is_in FROM part p
@@ -300,15 +304,19 @@ CREATE TABLE callsite_sum AS SELECT callsite_id, domain, process_id, count(*) AS
         count(free_requested_seq) AS frees, sum(size) AS bytes, sum(is_left) AS live_allocations,
         sum(is_left * size) AS live_bytes, count(is_in) AS peak_allocations,
         sum(iif(is_in, size, 0)) AS peak_bytes, sum(temporary) AS temporary,
-        sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns
-    FROM callsite_part GROUP BY 1, 2, 3;
+        sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns, sum(shared) AS shared_bytes,
+        sum(is_left * shared) AS live_shared_bytes, sum(iif(is_in, shared, 0)) AS peak_shared_bytes
+    FROM (SELECT *, iif(domain = 9 AND size > 512, size, 0) AS shared FROM callsite_part) GROUP BY 1, 2, 3;
 CREATE TABLE callsite_stat AS SELECT callsite_id, domain, sum(allocations) AS allocations, sum(frees) AS frees,
         sum(bytes) AS bytes, sum(live_allocations) AS live_allocations, sum(live_bytes) AS live_bytes,
         sum(peak_allocations) AS peak_allocations, sum(peak_bytes) AS peak_bytes, sum(temporary) AS temporary,
         sum(lifetime_ns) AS lifetime_ns,
-        iif(count(*) = 1 AND NOT EXISTS (SELECT 1 FROM joined), max(process_id), NULL) AS process_id
+        iif(count(*) = 1 AND NOT EXISTS (SELECT 1 FROM joined), max(process_id), NULL) AS process_id,
+        sum(shared_bytes) AS shared_bytes, sum(live_shared_bytes) AS live_shared_bytes,
+        sum(peak_shared_bytes) AS peak_shared_bytes
     FROM callsite_sum GROUP BY 1, 2;
-CREATE TABLE callsite_share AS SELECT * FROM callsite_sum
+CREATE TABLE callsite_share AS SELECT callsite_id, domain, process_id, allocations, frees, bytes, live_allocations,
+        live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns FROM callsite_sum
     WHERE (callsite_id, domain) IN (SELECT callsite_id, domain FROM callsite_stat WHERE process_id IS NULL);
 CREATE TABLE size_stat AS WITH RECURSIVE class(size) AS (SELECT 1 UNION ALL SELECT size * 2 FROM class
         WHERE size < 1 << 40)

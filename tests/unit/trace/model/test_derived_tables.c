@@ -166,7 +166,7 @@ static void emit_heap(struct scene *scene, struct event event)
         event.cause = VARVE_CAUSE_REALLOC;
         event.arg = *pending;
         event.addr = outcome < 4 ? event.addr : outcome == 4 ? 0 : *pending;
-        event.size = outcome == 4 ? 0 : below(scene, 300);
+        event.size = outcome == 4 ? 0 : below(scene, 300) * (is_python ? 4 : 1); /* above 512: in the heap too */
         event.flags = outcome >= 6 ? VARVE_FLAG_FAILED : 0;
         *pending = 0;
     } else if (choice < 55) {
@@ -174,7 +174,7 @@ static void emit_heap(struct scene *scene, struct event event)
         event.kind = kinds[is_python][0];
         event.cause = PICK(VARVE_CAUSE_MALLOC, VARVE_CAUSE_CALLOC);
         event.addr = event.flags != 0 ? 0 : event.addr;
-        event.size = below(scene, 200);
+        event.size = below(scene, 200) * (is_python ? 4 : 1);
     } else {
         event.kind = kinds[is_python][1];
         event.cause = *pending == 0 ? PICK(VARVE_CAUSE_FREE, VARVE_CAUSE_FREE, VARVE_CAUSE_REALLOC) : VARVE_CAUSE_FREE;

@@ -20,20 +20,24 @@ TEST(test_work)
     static struct work_mark marks[ALLOCATIONS + 1];
     static struct work work;
     uint64_t random = test_first_seed(1);
-    assert_int_equal(work.every, 0);
     for (uint64_t made = 1; made <= ALLOCATIONS; made++) {
-        marks[made].seq = marks[made - 1].seq + random_below(&random, 3);
-        marks[made].ns = marks[made - 1].ns + (int64_t)random_below(&random, 50);
-        work_add(&work, marks[made]);
-        assert_int_equal(work.allocations, made);
+        const uint64_t since = random_below(&random, 500) == 0 ? 3000000 : random_below(&random, 50);
+        const struct work_mark before = marks[made - 1];
+        marks[made].seq = before.seq + random_below(&random, 3);
+        marks[made].ns = before.ns + (int64_t)since;
+        marks[made].active_ns = made == 1 ? 0 : before.active_ns + (since < WORK_PAUSE_NS ? since : WORK_PAUSE_NS);
+        marks[made].allocations = made;
+        work_add(&work, marks[made].seq, marks[made].ns);
         assert_memory_equal(&work.first, &marks[1], sizeof(marks[1]));
         assert_memory_equal(&work.last, &marks[made], sizeof(marks[1]));
-        assert_true(work.count <= WORK_MARKS && work.count == made / work.every);
-        if (made % 1000 == 0) {
-            for (uint32_t i = 0; i < work.count; i++) {
-                assert_memory_equal(&work.marks[i], &marks[(i + 1) * work.every], sizeof(marks[1]));
+        assert_true(work.count <= WORK_MARKS);
+        uint32_t count = 0;
+        for (uint64_t i = 2; made % 1000 == 0 && i <= made; i++) {
+            if (marks[i].active_ns >> work.shift != marks[i - 1].active_ns >> work.shift) {
+                assert_memory_equal(&work.marks[count++], &marks[i], sizeof(marks[1]));
             }
         }
+        assert_true(made % 1000 != 0 || count == work.count);
     }
     assert_true(work.count >= WORK_MARKS / 2);
 }

@@ -294,6 +294,9 @@ static void run_unattached(const struct overflow_case *of)
 {
     (void)of;
     const struct process_control *control = recorder_process_current()->control;
+    for (uint32_t i = 0; i < RESERVE_SLOTS; i++) {
+        session->directory.counts->reserve[i].state = RESERVE_STATE_TAKEN;
+    }
     rename_in(session->directory.rings, true);
     run_threads(1, emit_unattached, 0, 0);
     rename_in(session->directory.rings, false);
@@ -328,7 +331,7 @@ TEST(test_nothing_helps)
         {"dead, block", run_dead, SESSION_OVERFLOW_BLOCK, 64, .timeout_ns = 5000 * MS, .is_collector_dead = true},
         {"short ring", run_short_ring, .capacity = 16384},
         {"no descriptors", run_descriptors_return, .capacity = 16384},
-        {"no ring", run_unattached, .capacity = 64},
+        {"no ring", run_unattached, .capacity = 64, .is_collector_dead = true},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct session_control settings = session_settings(cases[i].overflow, cases[i].capacity);

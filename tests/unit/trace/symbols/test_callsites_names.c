@@ -257,6 +257,8 @@ TEST(test_native)
         {"v8::internal::BackingStore::Allocate(int)", NULL, "/usr/bin/node", VARVE_FRAME_PLUMBING},
         {NULL, NULL, "/lib/x86_64-linux-gnu/libc.so.6", VARVE_FRAME_PLUMBING},
         {"zmalloc", "zmalloc.c", "/usr/bin/redis-server", VARVE_FRAME_PLUMBING},
+        {"Perl_safesysrealloc", NULL, "/usr/bin/perl", VARVE_FRAME_PLUMBING},
+        {"Perl_sv_grow", NULL, "/usr/bin/perl", VARVE_FRAME_NAMED},
         {"sdsnewlen", "sds.c", "/usr/bin/redis-server", VARVE_FRAME_SOURCE},
         {"g_malloc0", NULL, "/usr/lib/libglib-2.0.so.0", VARVE_FRAME_PLUMBING},
         {"operator new(unsigned long)", NULL, "/usr/lib/libstdc++.so.6", VARVE_FRAME_PLUMBING},

@@ -240,8 +240,10 @@ void symbols_close(struct symbols *symbols)
 }
 
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
+                    struct symbols_image *image, uint64_t address,
+                    void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
+    (void)image;
     char name[64];
     char file[64];
     struct symbols_frame frame = {NULL, NULL, 0, false};
@@ -451,7 +453,8 @@ TEST(test_fuzz)
     put_gone(&writer, 0);
     uint8_t sound[4096], bytes[4096];
     size_t size = writer_close(&writer, sound, sizeof(sound));
-    for (int round = 0; round < 3000; round++) {
+    const int rounds = test_rounds(3000, 10000);
+    for (int round = 0; round < rounds; round++) {
         struct writer fuzzed = writer_open("fuzzed");
         struct store *store = new_store(NULL);
         size_t length = size;
@@ -525,7 +528,7 @@ static uint64_t random_pc(uint64_t *seed, uint32_t limit)
     const uint64_t offset = MADE_NAMES + 1 + random_below(seed, limit);
     switch (random_below(seed, 24)) {
     case 0:
-        return CALLSITE_FILE_CUT;
+        return CALLSITE_FILE_CUT + (random_below(seed, 2) ? 1000 + random_below(seed, 3000) : 0);
     case 1:
         return OUR_MODULE + MADE_NAMES + 3 + 11 * random_below(seed, 20); /* none is a loop */
     default:
@@ -548,7 +551,7 @@ static void make_stacks(uint64_t seed)
         }
         stack->python_count = (unsigned)random_below(&seed, 8);
         for (unsigned k = 0; k < stack->python_count; k++) {
-            stack->python[k] = (struct callsite_file_python){0, CALLSITE_FILE_CUT};
+            stack->python[k] = (struct callsite_file_python){0, CALLSITE_FILE_CUT + 1000 * (k % 5)};
             if (random_below(&seed, 12) > 0) {
                 stack->python[k] = (struct callsite_file_python){1 + (uint32_t)random_below(&seed, 3),
                                                                  (uint32_t)random_below(&seed, 40)};
@@ -576,9 +579,11 @@ static struct frames frames_of(const struct stack *stack, bool is_python)
         struct frame *frame = &to.frames[i];
         const struct callsite_file_python *python = is_python ? &stack->python[i] : NULL;
         const uint64_t address = is_python ? 0 : (stack->pcs[i] - 1) % PYTHON_MODULE;
-        frame->is_cut = is_python ? python->code == 0 : stack->pcs[i] == CALLSITE_FILE_CUT;
+        frame->is_cut = is_python ? python->code == 0 : callsite_file_is_cut(stack->pcs[i]);
         if (frame->is_cut) {
-            snprintf(frame->text, sizeof(frame->text), "(frames left out):0 ");
+            unsigned left_out = (unsigned)(is_python ? python->line : stack->pcs[i]) - CALLSITE_FILE_CUT;
+            snprintf(frame->text, sizeof(frame->text), left_out > 0 ? "… %.0u,%03u frames …:0 " : "… %.0uframes …:0 ",
+                     left_out / 1000, left_out % 1000);
         } else if (is_python) {
             frame->is_loop = (python->line & CALLSITE_FILE_PYTHON_ENTRY) != 0;
             snprintf(frame->text, sizeof(frame->text), "%s:%u ", names[python->code],
@@ -610,13 +615,38 @@ static void add_frame(char *text, const struct frame *frame)
     strcat(text, frame->is_recorder ? "" : frame->text);
 }
 
-/* Python frames from `at` on, up to one that entered the loop if `is_one`. */
+/* Python frames from `at` on, up to one that entered the loop, or up to a mark, if `is_one`. */
 static unsigned add_python(char *text, const struct frames *python, unsigned at, bool is_one)
 {
     bool is_last = false;
-    while (at < python->count && !is_last) {
+    while (at < python->count && !is_last && !(is_one && python->frames[at].is_cut)) {
         is_last = is_one && python->frames[at].is_loop;
         add_frame(text, &python->frames[at++]);
+    }
+    return at;
+}
+
+/* Frames are missing: outside of the marks nothing is. Returns where the Python frames go on. */
+static unsigned add_cut(char *text, const struct frames *native, unsigned *i, const struct frames *python, unsigned at,
+                        const struct frame *native_mark)
+{
+    unsigned mark = at;
+    while (mark < python->count && !python->frames[mark].is_cut) {
+        mark++;
+    }
+    for (; mark < python->count && at < mark; at++) {
+        add_frame(text, &python->frames[at]);
+    }
+    at += mark < python->count;
+    add_frame(text, mark < python->count ? &python->frames[mark] : native_mark);
+    while (count_loops(python, at) > count_loops(native, *i)) {
+        at = add_python(text, python, at, true);
+        at += at < python->count && python->frames[at].is_cut && count_loops(python, at) > count_loops(native, *i);
+    }
+    for (; count_loops(native, *i) > count_loops(python, at); (*i)++) {
+        if (!native->frames[*i].is_cut) {
+            add_frame(text, &native->frames[*i]);
+        }
     }
     return at;
 }
@@ -626,24 +656,14 @@ static void merge_plainly(char *text, const struct frames *native, const struct 
     unsigned at = count_loops(native, 0) == 0 ? add_python(text, python, 0, false) : 0;
     for (unsigned i = 0; i < native->count;) {
         const struct frame *frame = &native->frames[i++];
-        if (frame->is_cut && at < python->count) { /* outside of the marks nothing is missing */
-            unsigned mark = at;
-            while (mark < python->count && !python->frames[mark].is_cut) {
-                mark++;
-            }
-            for (; mark < python->count && at < mark; at++) {
-                add_frame(text, &python->frames[at]);
-            }
-            at += mark < python->count;
-            add_frame(text, frame);
-            while (count_loops(python, at) > count_loops(native, i)) {
-                at = add_python(text, python, at, true);
-            }
-            while (count_loops(native, i) > count_loops(python, at)) {
-                add_frame(text, &native->frames[i++]);
-            }
+        if (frame->is_cut && at < python->count) {
+            at = add_cut(text, native, &i, python, at, frame);
         } else if (frame->is_loop && at < python->count) {
+            const unsigned begin = at;
             at = add_python(text, python, at, true);
+            if (at < python->count && python->frames[at].is_cut && (at == begin || !python->frames[at - 1].is_loop)) {
+                at = add_cut(text, native, &i, python, at, NULL);
+            }
         } else {
             add_frame(text, frame);
         }
@@ -673,8 +693,7 @@ static void expect_merged(struct store *store)
                  "SELECT p.site, p.text, m.text FROM plain p LEFT JOIN merged m USING (site) WHERE p.text <> "
                  "coalesce(m.text, '') LIMIT 3",
                  "");
-    query_expect(store->db, "SELECT site FROM frame WHERE (pc < 0) <> (is_python OR function = '(frames left out)')",
-                 "");
+    query_expect(store->db, "SELECT site FROM frame WHERE (pc < 0) <> (is_python OR function LIKE '…%')", "");
     query_expect(store->db,
                  "SELECT id FROM callsite LEFT JOIN merged ON site = id WHERE callsite.depth <> "
                  "coalesce(merged.depth, 0)",

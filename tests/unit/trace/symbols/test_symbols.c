@@ -151,7 +151,7 @@ static struct answer resolve(struct symbols *symbols, const char *path, uint64_t
 {
     static struct answer answer;
     memset(&answer, 0, sizeof(answer));
-    assert_int_equal(symbols_resolve(symbols, path, NULL, 0, address, take_frame, &answer), VARVE_OK);
+    assert_int_equal(symbols_resolve(symbols, path, NULL, 0, NULL, address, take_frame, &answer), VARVE_OK);
     assert_true(answer.count >= 1);
     assert_int_equal(answer.inlined, answer.count - 1);
     return answer;
@@ -623,7 +623,7 @@ static void assert_unknown(struct symbols *symbols, const char *path, const uint
                            uint64_t address)
 {
     struct answer answer = {.count = 0};
-    assert_int_equal(symbols_resolve(symbols, path, id, id_bytes, address, take_frame, &answer), VARVE_OK);
+    assert_int_equal(symbols_resolve(symbols, path, id, id_bytes, NULL, address, take_frame, &answer), VARVE_OK);
     assert_int_equal(answer.count, 1);
     assert_string_equal(answer.function[0], "");
     assert_string_equal(answer.file[0], "");
@@ -638,7 +638,7 @@ TEST(test_files_that_changed)
     uint64_t outer = address_of("kept", "outer");
     struct symbols *symbols;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
-    assert_int_equal(symbols_resolve(symbols, path_of("kept"), id, 4, outer, take_frame, &answer), VARVE_OK);
+    assert_int_equal(symbols_resolve(symbols, path_of("kept"), id, 4, NULL, outer, take_frame, &answer), VARVE_OK);
     assert_string_equal(answer.function[answer.count - 1], "outer");
     assert_unknown(symbols, path_of("kept"), other, 4, outer);
     assert_unknown(symbols, path_of("kept"), id, 3, outer);
@@ -649,7 +649,7 @@ TEST(test_files_that_changed)
     assert_unknown(symbols, "/dev/null", NULL, 0, 0);
     assert_unknown(symbols, path_of("kept"), id, 4, 0);
     assert_unknown(symbols, path_of("kept"), id, 4, UINT64_MAX);
-    assert_int_equal(symbols_resolve(symbols, "x", id, 65, 0, take_frame, &answer), VARVE_ERROR_INVALID);
+    assert_int_equal(symbols_resolve(symbols, "x", id, 65, NULL, 0, take_frame, &answer), VARVE_ERROR_INVALID);
     assert_int_equal(shell("mkfifo pipe"), 0);
     assert_unknown(symbols, path_of("pipe"), NULL, 0, outer);
     symbols_close(symbols);
@@ -681,7 +681,7 @@ TEST(test_damaged_files)
         assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
         for (uint64_t address = start; address < end; address += 16) {
             memset(&answer, 0, sizeof(answer));
-            assert_int_equal(symbols_resolve(symbols, path_of("damaged"), NULL, 0, address, take_frame, &answer),
+            assert_int_equal(symbols_resolve(symbols, path_of("damaged"), NULL, 0, NULL, address, take_frame, &answer),
                              VARVE_OK);
             assert_true(answer.count >= 1);
         }

@@ -15,7 +15,7 @@
 /*
  * The memory of a thread:
  *
- *   low page that cannot be touched | stack, grows down | struct recorder_area
+ *   low page that cannot be touched, but in a process of very many threads | stack, grows down | struct recorder_area
  *
  * A handler that runs while the recorder naps (recorder_off_stack) records events of its own, whose calls
  * begin on the stack where the interrupted ones have stopped.
@@ -29,7 +29,10 @@
 
 __thread struct recorder_area *recorder_area_current;
 
+#define GUARDED_MOST 1000U /* of areas: each guard is a mapping more, and a process may have 65,530 */
+
 static __thread bool thread_has_ended;
+static uint32_t areas; /* of all threads; atomic */
 
 static struct recorder_area *area_map(void)
 {
@@ -37,7 +40,9 @@ static struct recorder_area *area_map(void)
     if (memory == NULL) {
         return NULL;
     }
-    if (recorder_sys_mprotect(memory, GUARD_BYTES, PROT_NONE) != 0) {
+    if (__atomic_add_fetch(&areas, 1, __ATOMIC_RELAXED) <= GUARDED_MOST &&
+        recorder_sys_mprotect(memory, GUARD_BYTES, PROT_NONE) != 0) {
+        __atomic_sub_fetch(&areas, 1, __ATOMIC_RELAXED);
         recorder_unmap(memory, ALL_BYTES);
         return NULL;
     }
@@ -49,6 +54,7 @@ static struct recorder_area *area_map(void)
 
 static void area_unmap(struct recorder_area *area)
 {
+    __atomic_sub_fetch(&areas, 1, __ATOMIC_RELAXED);
     recorder_unmap((char *)area->low - GUARD_BYTES, ALL_BYTES);
 }
 

@@ -8,13 +8,14 @@
 #ifndef VARVE_TRACE_RECORDER_GUEST_OWN_STACK_SWITCH_H
 #define VARVE_TRACE_RECORDER_GUEST_OWN_STACK_SWITCH_H
 
+#include "trace/recorder/guest/stack_ends.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Where a capture of a call site keeps its frames: what is in it is known to stacks/callsite.c. */
-#define RECORDER_SCRATCH_FRAMES 512U /* of each kind */
-#define RECORDER_SCRATCH_BYTES (RECORDER_SCRATCH_FRAMES * 48U)
+#define RECORDER_SCRATCH_BYTES (STACK_ENDS * 48U)
 
 struct recorder_scratch {
     _Alignas(16) unsigned char bytes[RECORDER_SCRATCH_BYTES];

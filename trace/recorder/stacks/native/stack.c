@@ -7,53 +7,33 @@
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/signals.h"
-#include "trace/recorder/stacks/native/unwind_rules.h"
-#include "trace/recorder/stacks/native/window.h"
+#include "trace/recorder/guest/stack_ends.h"
+#include "trace/recorder/stacks/native/deep.h"
+#include "trace/recorder/stacks/native/rule_cache.h"
+#include "trace/recorder/stacks/native/walk.h"
 
 #include <string.h>
 
 /*
  * Three layers, each the slow path of the one before:
  *
- *   memo    what the last walk of this thread read; where those words are unchanged, the result is too
- *   rules   the rule of each return address, in a cache shared by all threads (unwind_rules.c fills it)
- *   odd     signal frames, realigned stacks, code without tables
+ *   memo    what the last walk of this thread read; where those words are unchanged, the result is too; deep.c has
+ *           what is far from the innermost frame
+ *   rules   the rule of each return address, in a cache shared by all threads (rule_cache.c)
+ *   odd     code without tables, realigned stacks, signal frames
  *
  * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, of other
  * stacks (signal stacks, coroutines) a copy that the kernel made.
  */
 
-#define WALK_INLINE static inline __attribute__((always_inline)) UNWIND_UNSANITIZED
-#define WALK_COLD __attribute__((noinline, cold)) UNWIND_UNSANITIZED
-#define UNLIKELY(condition) __builtin_expect((condition), 0)
-
-#define PC_MIN ((uintptr_t)4096)
 #define SIGNAL_FRAMES_MAX 8U
 #define RED_ZONE_BYTES 128U
 #define GUESSED_FRAME_MAX ((uintptr_t)65536) /* a larger distance to rbp means that rbp heads no frame */
+#define OTHER_STACK_FRAMES_MAX 512U          /* what is not the thread's own stack is read by the kernel */
 
-enum { RULE_SET_BITS = 17, RULE_WAYS = 2, MEMO_FRAMES = 320, MEMO_LEAVES = 16 };
-
-/* The state on entering a frame. */
-struct frame {
-    uintptr_t pc;
-    uintptr_t sp;
-    uintptr_t fp;
-    const uintptr_t *fp_from; /* the word that fp was read from in the last step, NULL if it was not read */
-};
-
-struct walk {
-    struct frame at;
-    struct stack_window window;
-    bool exact; /* at.pc is an interrupted instruction, not a return address */
-    bool done;
-    unsigned signal_frames;
-    unsigned count;
-    unsigned max;
-    uint64_t *pcs;
-};
+/* The memo has room for frames to come. */
+enum { MEMO_FRAMES = 448, MEMO_RECORDED = 321, MEMO_LEAVES = 16, MEMO_MISSED = 16, MEMO_FAILURES = 4, MEMO_REST = 64 };
 
 /*
  * What the last walk of a thread read from its own stack. Thread-local is a pointer only: of initial-exec
@@ -66,11 +46,15 @@ struct walk {
 struct stack_memo {
     bool busy;
     bool complete;       /* the last frame is the outermost */
+    bool has_more;       /* more frames could be held outside of the last one */
     unsigned generation; /* of the rules that it was made with; 0 before the first walk */
     unsigned first;
+    unsigned failed;  /* attempts in a row to meet it again behind a frame that had changed */
+    unsigned resting; /* from such attempts: so many walks yet */
     struct frame frames[MEMO_FRAMES];
     struct frame leaves[MEMO_LEAVES]; /* of the walk that goes on now, inside of those */
-    struct walk walk;                 /* it: the program's stack may be small */
+    struct deep_memo *deep;
+    struct walk walk; /* it: the program's stack may be small */
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
 };
 
@@ -79,132 +63,7 @@ static _Thread_local struct stack_memo *thread_memo __attribute__((tls_model("in
 /* Of threads that have none: no memory for it, or they have ended. Always busy. */
 static struct stack_memo no_memo = {.busy = true};
 
-/*
- * The rule cache, for the whole process: an entry is one word, so it is never seen torn. Upper half: the bits
- * of the address that the set number does not imply; lower half: the rule. 0 is empty (UNWIND_NONE is not
- * stored: code made at run time comes and goes without notice).
- */
-static uint64_t rules[1U << RULE_SET_BITS][RULE_WAYS];
-static unsigned rules_generation = 1;
-
-/* ---- rules ---- */
-
-WALK_INLINE unsigned rule_set(uintptr_t address)
-{
-    return (unsigned)((address >> 3) ^ (address >> (RULE_SET_BITS + 3))) & ((1U << RULE_SET_BITS) - 1U);
-}
-
-WALK_INLINE uint32_t rule_tag(uintptr_t address)
-{
-    return (uint32_t)((address >> (RULE_SET_BITS + 3)) << 3) | (uint32_t)(address & 7);
-}
-
-/* 0 (UNWIND_NONE) if it is not in the cache. */
-WALK_INLINE uint32_t rule_cached(uintptr_t address)
-{
-    uint64_t *set = rules[rule_set(address)];
-    uint64_t entry = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-    if (UNLIKELY((uint32_t)(entry >> 32) != rule_tag(address))) {
-        entry = __atomic_load_n(&set[1], __ATOMIC_RELAXED);
-        if ((uint32_t)(entry >> 32) != rule_tag(address)) {
-            return 0;
-        }
-    }
-    return (uint32_t)entry;
-}
-
-struct search {
-    uintptr_t address;
-    uint32_t rule;
-};
-
-static void search_now(void *argument)
-{
-    struct search *search = argument;
-    search->rule = unwind_rule_find(search->address);
-}
-
-/* UNWIND_NONE too if there is no memory to look it up. */
-static WALK_COLD uint32_t rule_fill(uintptr_t address)
-{
-    uint64_t *set = rules[rule_set(address)];
-    struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
-    if (!loaded_object_is_at(address)) {
-        return search.rule; /* soon answered: code made at run time comes here at every walk */
-    }
-    struct recorder_signals signals;
-    recorder_signals_block(&signals);
-    (void)recorder_on_stack(search_now, &search);
-    recorder_signals_restore(&signals);
-    if (unwind_rule_kind(search.rule) != UNWIND_NONE) {
-        /* Newest first; two threads here may drop a rule of each other, which is found again. */
-        uint64_t older = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-        __atomic_store_n(&set[1], older, __ATOMIC_RELAXED);
-        __atomic_store_n(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, __ATOMIC_RELAXED);
-    }
-    return search.rule;
-}
-
-void native_stack_forget(void)
-{
-    for (unsigned i = 0; i < 1U << RULE_SET_BITS; i++) {
-        for (unsigned way = 0; way < RULE_WAYS; way++) {
-            if (__atomic_load_n(&rules[i][way], __ATOMIC_RELAXED) != 0) {
-                __atomic_store_n(&rules[i][way], 0, __ATOMIC_RELAXED);
-            }
-        }
-    }
-    __atomic_fetch_add(&rules_generation, 1, __ATOMIC_RELEASE);
-}
-
 /* ---- one step ---- */
-
-WALK_INLINE bool pc_plausible(uintptr_t pc)
-{
-    return pc - PC_MIN < UNWIND_ADDRESS_LIMIT - PC_MIN;
-}
-
-/*
- * The frequent kinds of frame whose rule is cached and whose words lie in the window, `moved` bytes from
- * their addresses. On false nothing was changed. The kind is a predicted branch on purpose: with frame
- * pointers the next step then waits for nothing but its own load.
- */
-WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window, uintptr_t moved)
-{
-    const uint32_t rule = rule_cached(frame->pc - 1);
-    const enum unwind_kind kind = unwind_rule_kind(rule);
-    const uintptr_t floor = window->floor;
-    const uintptr_t span = window->limit - sizeof(uintptr_t) - floor;
-    const uintptr_t *fp_from = NULL;
-    uintptr_t cfa;
-    if (kind == UNWIND_FRAME) {
-        cfa = frame->fp + 16;
-        fp_from = (const uintptr_t *)frame->fp;
-        if (UNLIKELY(cfa <= frame->sp || frame->fp - floor > span || cfa - 8 - floor > span || (cfa & 7) != 0)) {
-            return false;
-        }
-    } else if (kind == UNWIND_RSP || kind == UNWIND_RBP) {
-        const uintptr_t slot = unwind_rule_slot_bytes(rule);
-        cfa = (kind == UNWIND_RBP ? frame->fp : frame->sp) + unwind_rule_offset_bytes(rule);
-        fp_from = slot != 0 ? (const uintptr_t *)(cfa - slot) : NULL;
-        if (UNLIKELY(cfa <= frame->sp || cfa - 8 - floor > span || (cfa & 7) != 0 ||
-                     (slot != 0 && cfa - slot - floor > span))) {
-            return false;
-        }
-    } else {
-        return false;
-    }
-    const uintptr_t pc = *(const uintptr_t *)(cfa - 8 + moved);
-
-    if (UNLIKELY(!pc_plausible(pc))) {
-        return false;
-    }
-    frame->fp = fp_from != NULL ? *(const uintptr_t *)((uintptr_t)fp_from + moved) : frame->fp;
-    frame->fp_from = fp_from;
-    frame->pc = pc;
-    frame->sp = cfa;
-    return true;
-}
 
 /* The registers that the kernel saved; offsets of ucontext_t.uc_mcontext.gregs: rbp, rsp, rip. */
 static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
@@ -227,9 +86,31 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
 }
 
 /* A guessed caller is known code, or heads a frame in its turn. */
-static bool guess_plausible(const struct walk *walk, const struct frame *next)
+static bool guess_plausible(const struct frame *frame, const struct frame *next)
 {
-    return next->fp - walk->at.fp - 16 <= GUESSED_FRAME_MAX || loaded_object_is_at(next->pc - 1);
+    return next->fp - frame->fp - 16 <= GUESSED_FRAME_MAX || loaded_object_is_at(next->pc - 1);
+}
+
+WALK_COLD bool frame_step_odd(struct frame *frame, const struct stack_window *window)
+{
+    uint32_t rule = rule_cached(frame->pc - 1);
+    if (rule == 0) {
+        rule = rule_fill(frame->pc - 1);
+    }
+    if (unwind_rule_kind(rule) != UNWIND_NONE) {
+        return frame_step(frame, window, 0);
+    }
+    const uintptr_t span = window->limit - 2 * sizeof(uintptr_t) - window->floor;
+    if (frame->fp - frame->sp > GUESSED_FRAME_MAX || frame->fp % 8 != 0 || frame->fp - window->floor > span) {
+        return false;
+    }
+    const uintptr_t *const head = (const uintptr_t *)frame->fp;
+    const struct frame next = {.pc = head[1], .sp = frame->fp + 16, .fp = head[0], .fp_from = head};
+    if (!pc_plausible(next.pc) || !guess_plausible(frame, &next)) {
+        return false;
+    }
+    *frame = next;
+    return true;
 }
 
 /* A step of any kind. */
@@ -267,7 +148,7 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     }
     if (next.sp <= walk->at.sp || (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
         !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
-        (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
+        (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(&walk->at, &next))) {
         return false;
     }
     walk->at = next;
@@ -280,7 +161,7 @@ static WALK_COLD void walk_slow(struct walk *walk)
 {
     const uintptr_t address = walk->at.pc - (walk->exact ? 0 : 1);
     uint32_t rule = rule_cached(address);
-    if (unwind_rule_kind(rule) == UNWIND_NONE) {
+    if (rule == 0) {
         rule = rule_fill(address);
     }
     if (!odd_step(walk, rule) || !pc_plausible(walk->at.pc)) {
@@ -288,8 +169,13 @@ static WALK_COLD void walk_slow(struct walk *walk)
         return;
     }
     /* What is stored is looked up one below: an interrupted instruction is stored one above. */
-    walk->pcs[walk->count++] = walk->at.pc + (walk->exact ? 1 : 0);
-    walk->done = walk->count == walk->max;
+    const uintptr_t pc = walk->at.pc + (walk->exact ? 1 : 0);
+    if (walk->is_deep) {
+        walk_put(walk, pc);
+    } else {
+        walk->pcs[walk->count++] = pc;
+        walk->done = walk->count == walk->max;
+    }
 }
 
 WALK_INLINE void walk_steps(struct walk *walk, uintptr_t moved)
@@ -321,20 +207,33 @@ static UNWIND_UNSANITIZED void walk_plain(struct walk *walk)
     }
 }
 
+/* Beyond the innermost frames, where there is no memo. */
+static WALK_COLD void walk_deep_plain(struct walk *walk)
+{
+    while (!walk->done) {
+        if (!walk->window.own && walk->count >= OTHER_STACK_FRAMES_MAX) {
+            walk->is_unended = true;
+            return;
+        }
+        if (!walk->exact && frame_step(&walk->at, &walk->window, walk->window.moved)) {
+            walk_put(walk, walk->at.pc);
+        } else {
+            walk_slow(walk);
+        }
+    }
+}
+
 /* ---- the memo ---- */
 
 /* Fills the empty memo along the way; the rest, which it cannot hold, is walked plainly. */
-static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo *memo)
+static __attribute__((noinline)) UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo *memo)
 {
     struct frame frame = walk->at;
     unsigned filled = 0;
     memo->frames[filled++] = frame;
     memo->complete = false;
-    while (walk->count < walk->max && filled < MEMO_FRAMES) {
-        if (unwind_rule_kind(rule_cached(frame.pc - 1)) == UNWIND_NONE) {
-            (void)rule_fill(frame.pc - 1);
-        }
-        if (!frame_step(&frame, &walk->window, 0)) {
+    while (walk->count < walk->max && filled < MEMO_RECORDED) {
+        if (!frame_step_own(&frame, &walk->window)) {
             memo->complete = unwind_rule_kind(rule_cached(frame.pc - 1)) == UNWIND_END;
             break;
         }
@@ -342,6 +241,7 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
         walk->at = frame;
         memo->frames[filled++] = frame;
     }
+    memo->has_more = walk->count == walk->max;
     memo->first = MEMO_FRAMES - filled;
     memmove(&memo->frames[memo->first], memo->frames, filled * sizeof(memo->frames[0]));
     walk->done = memo->complete || walk->count == walk->max;
@@ -358,16 +258,29 @@ static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met
     memcpy(&memo->frames[memo->first], memo->leaves, count * sizeof(memo->leaves[0]));
 }
 
-/* Takes over what follows frame `met` as far as it is unchanged; the walk goes on behind it. */
-WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigned met)
+/* Frames [from, to) of the memo, which this walk has found, move to where they end before those that it has walked
+ * since, and these to where they end before `met`. */
+static UNWIND_UNSANITIZED void memo_join(struct stack_memo *memo, unsigned from, unsigned to, unsigned met,
+                                         unsigned walked)
+{
+    const unsigned found = to - from;
+    if (found + walked <= met && walked <= MEMO_LEAVES) {
+        memmove(&memo->frames[met - walked - found], &memo->frames[from], found * sizeof(memo->frames[0]));
+    }
+    memo_extend(memo, met, walked);
+    memo->first = found <= memo->first && memo->first < MEMO_FRAMES ? memo->first - found : MEMO_FRAMES;
+}
+
+/* Takes over what follows frame `met` as far as it is unchanged; the walk goes on behind it. Returns where the frame is
+ * that has changed; MEMO_FRAMES: none, or none that is wanted. */
+WALK_INLINE unsigned memo_verify(struct walk *walk, struct stack_memo *memo, unsigned met)
 {
     unsigned end = walk->max - walk->count < MEMO_FRAMES - 1 - met ? met + 1 + walk->max - walk->count : MEMO_FRAMES;
     uint64_t *pcs = walk->pcs + walk->count;
     unsigned i = met + 1;
     for (; i < end; i++) {
         const struct frame *frame = &memo->frames[i];
-        if (UNLIKELY(*(const uintptr_t *)(frame->sp - 8) != frame->pc ||
-                     (frame->fp_from != NULL && *frame->fp_from != frame->fp))) {
+        if (frame_has_changed(frame)) {
             break;
         }
         *pcs++ = frame->pc;
@@ -375,10 +288,50 @@ WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigne
     walk->count += i - met - 1;
     walk->at = memo->frames[i - 1];
     walk->done = walk->count == walk->max || (i == MEMO_FRAMES && memo->complete);
-    return i == end;
+    return i == end ? MEMO_FRAMES : i;
 }
 
-static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *memo)
+/* Frame `to` has changed: walks until the memo is met again behind it, and forgets all if that does not happen, or if
+ * more has changed. Apart, so that the way of most walks is short; and where it fails often, seldom. */
+static __attribute__((noinline)) UNWIND_UNSANITIZED void memo_regain(struct walk *walk, struct stack_memo *memo,
+                                                                     unsigned from, unsigned to)
+{
+    struct frame frame = walk->at;
+    unsigned walked = 0;
+    unsigned i = to;
+    while (frame_step_own(&frame, &walk->window)) {
+        walk->pcs[walk->count++] = frame.pc;
+        walk->at = frame;
+        walk->done = walk->count == walk->max;
+        while (i < MEMO_FRAMES && memo->frames[i].sp < frame.sp) {
+            i++;
+        }
+        if (walk->done || i == MEMO_FRAMES) {
+            break;
+        }
+        struct frame *known = &memo->frames[i];
+        if (known->pc == frame.pc && known->sp == frame.sp && known->fp == frame.fp) {
+            memo_join(memo, from, to, i, walked);
+            known->fp_from = frame.fp_from;
+            if (memo_verify(walk, memo, i) == MEMO_FRAMES) {
+                memo->failed = 0;
+                return;
+            }
+            break;
+        }
+        if (walked < MEMO_LEAVES) {
+            memo->leaves[walked] = frame;
+        }
+        walked++;
+    }
+    memo->first = MEMO_FRAMES;
+    if (++memo->failed == MEMO_FAILURES) {
+        memo->failed = 0;
+        memo->resting = MEMO_REST;
+    }
+}
+
+WALK_INLINE void memo_walk(struct walk *walk, struct stack_memo *memo)
 {
     struct frame frame = walk->at;
     unsigned walked = 0;
@@ -390,14 +343,19 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
         if (i == MEMO_FRAMES) {
             break;
         }
-        const struct frame *known = &memo->frames[i];
+        struct frame *known = &memo->frames[i];
 
         if (known->pc == frame.pc && known->sp == frame.sp && known->fp == frame.fp) {
-            if (!memo_verify(walk, memo, i)) {
-                memo->first = MEMO_FRAMES;
-            } else if (walked > 0) {
+            const unsigned changed = memo_verify(walk, memo, i);
+            if (walked > 0) {
                 memo_extend(memo, i, walked);
-                memo->frames[i].fp_from = frame.fp_from;
+                known->fp_from = frame.fp_from;
+            }
+            if (changed < MEMO_FRAMES && memo->resting > 0) {
+                memo->resting--;
+                memo->first = MEMO_FRAMES;
+            } else if (changed < MEMO_FRAMES && memo->first < MEMO_FRAMES) {
+                memo_regain(walk, memo, i - walked, changed);
             }
             return;
         }
@@ -405,14 +363,14 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
             memo->leaves[walked] = frame;
         }
         walked++;
-        if (!frame_step(&frame, &walk->window, 0)) {
+        if (!frame_step_own(&frame, &walk->window)) {
             break;
         }
         walk->pcs[walk->count++] = frame.pc;
         walk->at = frame;
         if (walk->count == walk->max) {
             walk->done = true;
-            return;
+            break;
         }
     }
     memo->first = MEMO_FRAMES;
@@ -437,6 +395,7 @@ void native_stack_thread_end(void)
     struct stack_memo *memo = thread_memo;
     thread_memo = &no_memo;
     if (memo != NULL && memo != &no_memo) {
+        deep_memo_free(memo->deep);
         recorder_unmap(memo, sizeof(*memo));
     }
 }
@@ -447,29 +406,45 @@ static void walk_begin(struct walk *walk, const struct callsite_start *start, ui
     walk->window.copy = copy;
     walk->exact = false;
     walk->done = false;
+    walk->is_deep = false;
+    walk->is_unended = false;
     walk->signal_frames = 0;
     walk->count = 1;
     walk->max = max;
     walk->pcs = pcs;
 }
 
+/* The rest of a stack whose innermost frames are there. */
+static WALK_COLD void walk_deep(struct walk *walk, struct stack_memo *memo)
+{
+    walk->is_deep = true;
+    walk->done = false;
+    if (memo != NULL && walk->window.own && !walk->exact) {
+        deep_walk(walk, &memo->deep);
+    }
+    walk_deep_plain(walk);
+}
+
 /* In the midst of another walk of this thread, or after its end. recorder/stacks/callsite.c then runs on the recorder's
  * stack, which has room. */
-static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_t *pcs, unsigned max)
+static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_t *pcs, unsigned max, bool goes_on)
 {
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
     struct walk walk;
     walk_begin(&walk, start, pcs, max, copy);
     if (stack_window_open(&walk.window, start->sp, 0)) {
         walk_plain(&walk);
+        if (goes_on && walk.count == max) {
+            walk_deep(&walk, NULL);
+        }
     }
-    return walk.count;
+    return walk.is_unended ? STACK_UNENDED : walk.count;
 }
 
 /* `memo` is this walk's alone. */
 WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 {
-    unsigned generation = __atomic_load_n(&rules_generation, __ATOMIC_ACQUIRE);
+    unsigned generation = __atomic_load_n(&rule_generation, __ATOMIC_ACQUIRE);
     if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
         return;
     }
@@ -484,10 +459,17 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
             memo_walk(walk, memo);
         }
     }
+    if (walk->done) {
+        return;
+    }
+    const unsigned count = walk->count;
     walk_plain(walk);
+    if (UNLIKELY(walk->count - count > MEMO_MISSED) && walk->window.own && memo->has_more) {
+        memo->first = MEMO_FRAMES; /* inner frames are gone: the next walk has room for outer ones */
+    }
 }
 
-UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
+WALK_INLINE unsigned capture(const struct callsite_start *start, uint64_t *pcs, unsigned max, bool goes_on)
 {
     struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
     if (max == 0) {
@@ -498,14 +480,28 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
         return 1;
     }
     if (UNLIKELY(memo->busy)) {
-        return walk_apart(start, pcs, max);
+        return walk_apart(start, pcs, max, goes_on);
     }
     memo->busy = true;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    walk_begin(&memo->walk, start, pcs, max, memo->copy);
-    walk_all(&memo->walk, memo);
-    unsigned count = memo->walk.count;
+    struct walk *walk = &memo->walk;
+    walk_begin(walk, start, pcs, max, memo->copy);
+    walk_all(walk, memo);
+    if (UNLIKELY(goes_on && walk->count == max)) {
+        walk_deep(walk, memo);
+    }
+    const unsigned count = walk->is_unended ? STACK_UNENDED : walk->count;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memo->busy = false;
     return count;
+}
+
+UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
+{
+    return capture(start, pcs, max, false);
+}
+
+UNWIND_UNSANITIZED unsigned native_stack_ends(const struct callsite_start *start, uint64_t *pcs)
+{
+    return capture(start, pcs, STACK_INSIDE, true);
 }

@@ -2,9 +2,9 @@
 /*
  * The native stack walk:
  *
- *   stack.c ─► unwind_rules.c ─► unwind_table.c ─► recorder/guest/loaded_object.c (the dynamic loader)
- *       │                 └─► unwind_expression.c
- *       └─► window.c (what may be read)
+ *   stack.c ─► rule_cache.c ─► unwind_rules.c ─► unwind_table.c ─► recorder/guest/loaded_object.c (the loader)
+ *     │  └─► deep.c                      └─► unwind_expression.c
+ *     └─► window.c (what may be read)
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_NATIVE_STACK_H
 #define VARVE_TRACE_RECORDER_STACKS_NATIVE_STACK_H
@@ -22,6 +22,10 @@ struct callsite_start {
 /// tables say that the frame has one, cached unwind rules elsewhere; ends at what these cannot express.
 /// Threads: any; async-signal-safe.
 unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max);
+
+/// The two ends of a stack of any depth, by the slots of stack_ends.h, and the number of all frames: STACK_UNENDED if
+/// its end was not found, since it is not on the thread's own stack and far. Threads: as native_stack_capture.
+unsigned native_stack_ends(const struct callsite_start *start, uint64_t *pcs);
 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void native_stack_thread_end(void);

@@ -5,6 +5,7 @@
  * recorder/stacks/callsite.c.
  */
 #include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/guest/stack_ends.h"
 #include "trace/recorder/stacks/native/window.h"
 
 #define FRAME_BYTES_MAX ((uintptr_t)1 << 20) /* a larger distance to the next frame is taken for nonsense */
@@ -16,7 +17,8 @@ enum { FRAME_CALLER = -2, FRAME_RETURN = -1 };
 enum { FRAME_CALLER = 0, FRAME_RETURN = 1 };
 #endif
 
-UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
+/* The innermost `max`, or both ends. */
+static UNWIND_UNSANITIZED unsigned walk(const struct callsite_start *start, uint64_t *pcs, unsigned max, bool goes_on)
 {
     uintptr_t copy[STACK_COPY_BYTES / sizeof(uintptr_t)];
     struct stack_window window = {.copy = copy};
@@ -31,7 +33,7 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
     if (start->sp % sizeof(uintptr_t) != 0 || !stack_window_open(&window, start->sp, 0)) {
         return 1;
     }
-    while (count < max && fp >= least && fp - least <= FRAME_BYTES_MAX) {
+    while ((count < max || goes_on) && fp >= least && fp - least <= FRAME_BYTES_MAX) {
         uintptr_t caller;
         uintptr_t pc;
 
@@ -39,11 +41,22 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
             !stack_window_read(&window, fp + (uintptr_t)(FRAME_RETURN * (intptr_t)sizeof(uintptr_t)), &pc) || pc == 0) {
             break;
         }
-        pcs[count++] = pc;
+        pcs[goes_on ? stack_slot(count) : count] = pc;
+        count++;
         least = fp + 2 * sizeof(uintptr_t);
         fp = caller;
     }
     return count;
+}
+
+unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
+{
+    return walk(start, pcs, max, false);
+}
+
+unsigned native_stack_ends(const struct callsite_start *start, uint64_t *pcs)
+{
+    return walk(start, pcs, STACK_INSIDE, true);
 }
 
 void native_stack_thread_end(void)

@@ -28,6 +28,9 @@ static inline uint32_t unwind_rule(enum unwind_kind kind, uint32_t slot, uint32_
     return (uint32_t)kind | (slot << 3) | (offset << 11);
 }
 
+/* As a cached rule: there is no table, and there will be none. Never 0. */
+#define UNWIND_GUESS ((uint32_t)UNWIND_NONE | (2U << 11))
+
 static inline enum unwind_kind unwind_rule_kind(uint32_t rule)
 {
     return (enum unwind_kind)(rule & 7U);

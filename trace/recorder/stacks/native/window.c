@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which part of a stack a walk may read without a fault. On the thread's own stack everything from sp to
- * its top is there for as long as the thread lives, which is found out once; it is read in place. Of other
+ * its top is there for as long as the thread lives, which is found out once, and again where it has grown; it is read
+ * in place. Of other
  * stacks (signal stacks, coroutines) nothing lasting is known, so what lies there is copied by the kernel,
  * which answers with an error where a load would be a SIGSEGV. Neither /proc nor pthread_getattr_np, which
  * are slow or allocate. Called by stack.c.
@@ -13,8 +14,10 @@
 #include <pthread.h>
 
 #define PAGE_BYTES ((uintptr_t)4096)
-#define MAIN_STACK_BYTES ((uintptr_t)64 << 20)   /* Linux maps nothing else so close below the first stack */
-#define THREAD_STACK_BYTES ((uintptr_t)16 << 20) /* what lies deeper is read as other stacks are */
+#define MAIN_STACK_BYTES ((uintptr_t)64 << 20) /* Linux maps nothing else so close below the first stack */
+#define PROBED_BYTES_MAX \
+    ((uintptr_t)64 << 20) /* at once: a stack that grows further between two captures is read as
+                                                  other stacks are, and so is what lies far away */
 
 enum thread_kind { THREAD_UNKNOWN = 0, THREAD_MAIN, THREAD_OTHER };
 
@@ -26,6 +29,7 @@ struct own_stack {
     uintptr_t low; /* [low, high) is mapped */
     uintptr_t high;
     enum thread_kind kind;
+    uintptr_t other_low, other_high; /* mapped, but what lies at other_high is not: another stack is there, or none */
 };
 
 static _Thread_local struct own_stack own_stack __attribute__((tls_model("initial-exec")));
@@ -45,11 +49,15 @@ static uintptr_t main_stack_top(void)
 }
 #endif
 
-static bool pages_readable(uintptr_t from, uintptr_t to)
+/* Is all of it mapped? What is not is remembered, so that each page of another stack is asked about once. */
+static bool pages_readable(struct own_stack *own, uintptr_t from, uintptr_t to)
 {
     char byte;
     for (uintptr_t page = from; page < to; page += PAGE_BYTES) {
-        if (!recorder_read_memory(&byte, page, sizeof(byte))) {
+        const bool is_known = page >= own->other_low && page < own->other_high;
+        if (is_known || !recorder_read_memory(&byte, page, sizeof(byte))) {
+            own->other_high = is_known ? own->other_high : page;
+            own->other_low = from;
             return false;
         }
     }
@@ -70,24 +78,18 @@ static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own
     if (own->kind == THREAD_UNKNOWN) {
         own->kind = recorder_sys_gettid() == recorder_sys_getpid() ? THREAD_MAIN : THREAD_OTHER;
     }
-    uintptr_t top;
-    if (own->kind == THREAD_MAIN) {
-        top = main_stack_top() & ~(uintptr_t)7;
-        if (sp >= top || top - sp > MAIN_STACK_BYTES) {
-            return false;
-        }
-        own_stack_set(own, top - MAIN_STACK_BYTES, top); /* below sp nothing is read */
-        return true;
-    }
     /* The C library keeps the thread's descriptor at the top of its stack, whoever allocated that. */
-    top = (uintptr_t)pthread_self() & ~(uintptr_t)7;
-    if (sp >= top || top - sp > THREAD_STACK_BYTES) {
+    const uintptr_t top =
+        (own->kind == THREAD_MAIN ? main_stack_top() : (uintptr_t)pthread_self()) & ~(uintptr_t)(sizeof(uintptr_t) - 1);
+    uintptr_t low = own->kind == THREAD_MAIN ? top - MAIN_STACK_BYTES : top; /* below sp nothing is read */
+    low = own->high == top ? own->low : low;
+    if (sp >= top || (sp >= own->other_low && sp < own->other_high)) {
         return false;
     }
-    if (!pages_readable(page, own->high == top && sp < own->low ? own->low : top)) {
+    if (sp < low && (low - page > PROBED_BYTES_MAX || !pages_readable(own, page, low))) {
         return false;
     }
-    own_stack_set(own, page, top);
+    own_stack_set(own, page < low ? page : low, top);
     return true;
 }
 

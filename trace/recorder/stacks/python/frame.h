@@ -6,6 +6,7 @@
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_FRAME_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_FRAME_H
 
+#include "trace/recorder/guest/stack_ends.h"
 #include "trace/recorder/guest/stack_hash.h"
 #include "trace/recorder/stacks/python/layout.h"
 #include "trace/recorder/stacks/python/pages.h"
@@ -15,7 +16,7 @@
 
 /* Values of _PyInterpreterFrame.owner. */
 #define PYTHON_OWNER_GENERATOR 1U
-#define PYTHON_OWNER_CSTACK 3U
+#define PYTHON_OWNER_INTERPRETER 3U /* up to 3.13 called FRAME_OWNED_BY_CSTACK */
 
 /// One interpreter frame, by identity only: resolved when a new call site is written.
 struct python_frame {
@@ -59,10 +60,10 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
         return PYTHON_FRAME_END;
     }
     uint8_t owner = layout->frames_are_objects ? 0 : (uint8_t)at[layout->frame_owner];
-    if (owner == PYTHON_OWNER_CSTACK) {
+    if (owner == PYTHON_OWNER_INTERPRETER) {
         return PYTHON_FRAME_MARK;
     }
-    const char *code = python_pointer(at, layout->frame_code);
+    const char *code = python_code(at, layout->frame_code);
     if (!python_readable(code, layout->code_bytes) || python_pointer(code, PYTHON_OB_TYPE) != code_type) {
         return PYTHON_FRAME_END;
     }
@@ -105,18 +106,36 @@ static inline uint64_t python_hash_position(uint32_t instruction, bool is_entry)
     return (uint64_t)instruction << 1 | is_entry;
 }
 
+static inline void python_hash_captured(struct stack_hash *hash, const struct python_frame *frame)
+{
+    python_hash_frame(hash, frame->code, frame->name, frame->filename,
+                      python_hash_position(frame->instruction, frame->is_entry));
+}
+
 /* Of captured frames. */
 static inline struct stack_hash python_hash_frames(const struct python_frame *frames, unsigned count)
 {
     struct stack_hash hash = {0};
 
     while (count-- > 0) {
-        const struct python_frame *frame = &frames[count];
-
-        python_hash_frame(&hash, frame->code, frame->name, frame->filename,
-                          python_hash_position(frame->instruction, frame->is_entry));
+        python_hash_captured(&hash, &frames[count]);
     }
     return hash;
+}
+
+/// Of `total` frames as python_stack_ends leaves them, those that are kept of a stack (stack_is_cut) in order; the mark
+/// between has no code and, for its instruction, how many are left out. Returns how many are there now.
+static inline unsigned python_frames_cut(struct python_frame *frames, unsigned total, unsigned depth)
+{
+    struct stack_cut cut;
+    if (total <= depth || !stack_is_cut(total, depth, &cut)) {
+        return total;
+    }
+    frames[cut.inside] = (struct python_frame){.instruction = cut.left_out};
+    for (unsigned i = 0; i < cut.outside; i++) {
+        frames[cut.inside + 1 + i] = frames[stack_slot(cut.first_outside + i)];
+    }
+    return cut.inside + 1 + cut.outside;
 }
 
 #endif

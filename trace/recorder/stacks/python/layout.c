@@ -8,10 +8,10 @@
 
 /*
  * The offsets are those of Include/cpython/pystate.h, Include/cpython/code.h and
- * Include/internal/pycore_frame.h, computed with offsetof from the headers of 3.9.18, 3.10.13, 3.11.2,
- * 3.11.7, 3.12.1, 3.12.10 and 3.13.0. Other patch levels are held to the same rows and are not tested one
- * by one: verify.c refuses those that differ. Free-threaded builds have other object headers and no GIL to
- * stand on; they are refused by name.
+ * Include/internal/pycore_frame.h (pycore_interpframe_structs.h from 3.14 on), computed with offsetof from the headers
+ * of 3.9.18, 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.12.10, 3.13.0, 3.14.10 and 3.15.2. Other patch levels are held to the
+ * same rows and are not tested one by one: verify.c refuses those that differ. Free-threaded builds have other object
+ * headers and no GIL to stand on; they are refused by name.
  */
 
 /* clang-format off */
@@ -39,6 +39,16 @@ static const struct python_layout layouts[] = {
      .state_frame = 72, .frame_code = 0, .frame_previous = 8, .frame_instruction = 56, .frame_owner = 70,
      .frame_bytes = 72, .code_first_line = 68, .code_filename = 112, .code_name = 120, .code_lines = 136,
      .code_first_traceable = 184, .code_bytecode = 200, .code_bytes = 200, .ascii_data = 40,
+     .compact_data = 56},
+    {.minor = 14, .lines = PYTHON_LINES_LOCATIONS, .state_per_thread = true, .state_thread = 152,
+     .state_frame = 72, .frame_code = 0, .frame_previous = 8, .frame_instruction = 56, .frame_owner = 74,
+     .frame_bytes = 76, .code_first_line = 68, .code_filename = 112, .code_name = 120, .code_lines = 136,
+     .code_first_traceable = 192, .code_bytecode = 208, .code_bytes = 208, .ascii_data = 40,
+     .compact_data = 56},
+    {.minor = 15, .lines = PYTHON_LINES_LOCATIONS, .state_per_thread = true, .state_thread = 176,
+     .state_frame = 72, .frame_code = 0, .frame_previous = 8, .frame_instruction = 56, .frame_owner = 74,
+     .frame_bytes = 76, .code_first_line = 68, .code_filename = 112, .code_name = 120, .code_lines = 136,
+     .code_first_traceable = 192, .code_bytecode = 208, .code_bytes = 208, .ascii_data = 40,
      .compact_data = 56},
 };
 /* clang-format on */

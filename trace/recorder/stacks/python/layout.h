@@ -70,6 +70,13 @@ static inline const char *python_pointer(const void *base, size_t offset)
     return value;
 }
 
+/* The code object of a frame: from 3.14 on the lowest bits of such references are tags (pycore_stackref.h). */
+static inline const char *python_code(const void *frame, size_t offset)
+{
+    const char *tagged = python_pointer(frame, offset);
+    return tagged - ((uintptr_t)tagged & 3U);
+}
+
 static inline int32_t python_int(const void *base, size_t offset)
 {
     int32_t value;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Python frames of a thread that waits, published for the threads that work for it: PyTorch's backward pass
- * runs on threads of its own, which have no frames, while the one that called backward() waits. One
- * publishes at a time; a second one's threads inherit the first one's frames. Who inherits copies and then
- * looks whether they are still published: a sequence lock. The wait keeps the code objects alive. Called by
- * recorder/stacks/callsite.c.
+ * runs on threads of its own, which have no frames, or only those of Python that the pass itself calls (a graph
+ * that torch.compile made), while the one that called backward() waits. One publishes at a time; a second one's
+ * threads inherit the first one's frames. Who inherits copies and then looks whether they are still published: a
+ * sequence lock. The wait keeps the code objects alive. Called by recorder/stacks/callsite.c.
  */
 #include "trace/recorder/stacks/python/parent_stack.h"
 #include "trace/recorder/guest/memory.h"
@@ -21,6 +21,7 @@ struct published {
     uint32_t owner;   /* 0: none; 1: a thread of this process */
     uint32_t version; /* odd while frames are written or taken away */
     uint32_t count;
+    const void *thread_code;
     struct python_frame frames[PUBLISHED_MAX];
 };
 
@@ -34,7 +35,7 @@ static void write_begin(struct published *published)
     __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
-void varve_python_stack_publish(uint32_t skip)
+void varve_python_stack_publish(uint32_t skip, const void *thread_code)
 {
     struct published *published;
     uint32_t nobody = 0;
@@ -49,6 +50,7 @@ void varve_python_stack_publish(uint32_t skip)
     write_begin(published);
     memcpy(published->frames, frames + skip, (count - skip) * sizeof(frames[0]));
     __atomic_store_n(&published->count, count - skip, __ATOMIC_RELAXED);
+    __atomic_store_n(&published->thread_code, thread_code, __ATOMIC_RELAXED);
     __atomic_fetch_add(&published->version, 1, __ATOMIC_RELEASE);
 }
 
@@ -65,19 +67,26 @@ void varve_python_stack_withdraw(void)
     __atomic_store_n(&published->owner, 0, __ATOMIC_RELEASE);
 }
 
-unsigned parent_stack_inherit(struct python_frame *frames, unsigned max)
+bool parent_stack_is_lent(void)
 {
-    struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
-    if (published == NULL || __atomic_load_n(&published->owner, __ATOMIC_ACQUIRE) == 0) {
-        return 0;
+    const struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
+    return published != NULL && !is_owner && __atomic_load_n(&published->owner, __ATOMIC_ACQUIRE) != 0;
+}
+
+unsigned parent_stack_inherit(struct python_frame *frames, unsigned count, unsigned max)
+{
+    if (!parent_stack_is_lent()) {
+        return count;
     }
-    uint32_t version = __atomic_load_n(&published->version, __ATOMIC_ACQUIRE);
-    unsigned count = __atomic_load_n(&published->count, __ATOMIC_RELAXED);
-    if (version % 2 != 0 || count > PUBLISHED_MAX) {
-        return 0;
+    const struct published *published = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
+    const uint32_t version = __atomic_load_n(&published->version, __ATOMIC_ACQUIRE);
+    unsigned lent = __atomic_load_n(&published->count, __ATOMIC_RELAXED);
+    const void *thread_code = __atomic_load_n(&published->thread_code, __ATOMIC_RELAXED);
+    if (version % 2 != 0 || lent > PUBLISHED_MAX || (count > 0 && frames[count - 1].code == thread_code)) {
+        return count;
     }
-    count = count < max ? count : max;
-    memcpy(frames, published->frames, count * sizeof(frames[0]));
+    lent = lent < max - count ? lent : max - count;
+    memcpy(frames + count, published->frames, lent * sizeof(frames[0]));
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return __atomic_load_n(&published->version, __ATOMIC_RELAXED) == version ? count : 0;
+    return __atomic_load_n(&published->version, __ATOMIC_RELAXED) == version ? count + lent : count;
 }

@@ -6,11 +6,13 @@
  * as layout.c describes, only those of the calling thread. Called by recorder/stacks/callsite.c.
  */
 #include "trace/recorder/stacks/python/stack.h"
+#include "trace/recorder/guest/elf_file.h"
 #include "trace/recorder/guest/elf_symbol.h"
 #include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/stack_ends.h"
 #include "trace/recorder/guest/stack_hash.h"
 #include "trace/recorder/stacks/python/frame.h"
 #include "trace/recorder/stacks/python/layout.h"
@@ -18,6 +20,7 @@
 #include "trace/recorder/stacks/python/pages.h"
 #include "trace/recorder/stacks/python/text.h"
 #include "trace/recorder/stacks/python/verify.h"
+#include "trace/recorder/stacks/python/walk.h"
 #include "trace/base/syscall.h"
 
 #include <dlfcn.h>
@@ -33,7 +36,6 @@
 #define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
 #define SEARCH_EVERY 1024U      /* captures in a process without an interpreter */
 #define REFUSE_AFTER 64U        /* stacks that did not verify */
-#define STEPS_MAX 4096U         /* frames shown and not shown: a ring of stale ones ends */
 
 enum interpreter_phase {
     INTERPRETER_ABSENT,
@@ -48,6 +50,7 @@ enum interpreter_phase {
  * the phase from ABSENT to SEARCHING, read by all once the phase is later than that.
  */
 static struct {
+    const char *version; /* its own text */
     const struct python_layout *layout;
     struct python_types types;
     /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
@@ -95,35 +98,96 @@ void python_stack_pin_library(void)
 
 /* ---- finding the interpreter ---- */
 
-static bool interpreter_find(void)
+/* What is needed of it. */
+enum python_symbol {
+    SYMBOL_VERSION,
+    SYMBOL_CODE,
+    SYMBOL_FRAME,
+    SYMBOL_UNICODE,
+    SYMBOL_BYTES,
+    SYMBOL_OWN_STATE,
+    SYMBOL_IS_INITIALIZED,
+    SYMBOL_CURRENT_STATE,
+    SYMBOL_CURRENT_STATE_PRIVATE, /* up to 3.12 */
+    SYMBOL_COUNT
+};
+
+static const char *const symbol_names[SYMBOL_COUNT] = {
+    "Py_GetVersion",
+    "PyCode_Type",
+    "PyFrame_Type",
+    "PyUnicode_Type",
+    "PyBytes_Type",
+    "PyGILState_GetThisThreadState",
+    "Py_IsInitialized",
+    "PyThreadState_GetUnchecked",
+    "_PyThreadState_UncheckedGet",
+};
+
+static void (*report)(const char *version, const char *why); /* atomic */
+
+void python_stack_report_by(void (*function)(const char *version, const char *why))
+{
+    __atomic_store_n(&report, function, __ATOMIC_RELEASE);
+}
+
+static void tell(const char *why)
+{
+    void (*function)(const char *version, const char *why) = __atomic_load_n(&report, __ATOMIC_ACQUIRE);
+    if (function != NULL) {
+        function(interpreter.version, why);
+    }
+}
+
+/* One that is linked into the program need not be visible to others: then the program's file knows, unless it was
+ * stripped. */
+static bool symbols_find(void **symbols)
 {
     struct elf_object object = {0};
-    const char *(*version)(void) = NULL;
-    if (!elf_symbol_object("Py_GetVersion", &object)) {
-        return false;
+    static bool is_file_known; /* asked once */
+    if (!elf_symbol_object(symbol_names[SYMBOL_VERSION], &object)) {
+        const bool is_new = !__atomic_exchange_n(&is_file_known, true, __ATOMIC_ACQ_REL);
+        return is_new && elf_file_symbols(".PyRuntime", symbol_names, SYMBOL_COUNT, symbols) &&
+               symbols[SYMBOL_VERSION] != NULL;
     }
     interpreter_path = object.path[0] != '\0' ? object.path : NULL;
-    *(void **)&version = elf_symbol_in(&object, "Py_GetVersion");
-    interpreter.layout = python_layout_find(version());
-    interpreter.types.code = elf_symbol_in(&object, "PyCode_Type");
-    interpreter.types.frame = elf_symbol_in(&object, "PyFrame_Type");
-    interpreter.types.unicode = elf_symbol_in(&object, "PyUnicode_Type");
-    interpreter.types.bytes = elf_symbol_in(&object, "PyBytes_Type");
-    *(void **)&interpreter.own_state = elf_symbol_in(&object, "PyGILState_GetThisThreadState");
-    *(void **)&interpreter.is_initialized = elf_symbol_in(&object, "Py_IsInitialized");
-    void *current = elf_symbol_in(&object, "PyThreadState_GetUnchecked");
-    if (current == NULL) {
-        current = elf_symbol_in(&object, "_PyThreadState_UncheckedGet");
+    for (unsigned i = 0; i < SYMBOL_COUNT; i++) {
+        symbols[i] = elf_symbol_in(&object, symbol_names[i]);
     }
-    *(void **)&interpreter.current_state = current;
+    return true;
+}
+
+static bool interpreter_find(void)
+{
+    void *symbols[SYMBOL_COUNT];
+    const char *(*version)(void) = NULL;
+    if (!symbols_find(symbols)) {
+        return false;
+    }
+    *(void **)&version = symbols[SYMBOL_VERSION];
+    interpreter.version = version();
+    interpreter.layout = python_layout_find(interpreter.version);
+    interpreter.types.code = symbols[SYMBOL_CODE];
+    interpreter.types.frame = symbols[SYMBOL_FRAME];
+    interpreter.types.unicode = symbols[SYMBOL_UNICODE];
+    interpreter.types.bytes = symbols[SYMBOL_BYTES];
+    *(void **)&interpreter.own_state = symbols[SYMBOL_OWN_STATE];
+    *(void **)&interpreter.is_initialized = symbols[SYMBOL_IS_INITIALIZED];
+    *(void **)&interpreter.current_state =
+        symbols[SYMBOL_CURRENT_STATE] != NULL ? symbols[SYMBOL_CURRENT_STATE] : symbols[SYMBOL_CURRENT_STATE_PRIVATE];
     return true;
 }
 
 static bool interpreter_is_complete(void)
 {
-    return interpreter.layout != NULL && interpreter.types.code != NULL && interpreter.types.frame != NULL &&
-           interpreter.types.unicode != NULL && interpreter.types.bytes != NULL && interpreter.current_state != NULL &&
-           interpreter.own_state != NULL && interpreter.is_initialized != NULL;
+    const bool is_complete = interpreter.types.code != NULL && interpreter.types.frame != NULL &&
+                             interpreter.types.unicode != NULL && interpreter.types.bytes != NULL &&
+                             interpreter.current_state != NULL && interpreter.own_state != NULL &&
+                             interpreter.is_initialized != NULL;
+    tell(interpreter.layout == NULL ? strstr(interpreter.version, "free-threading") != NULL ? " without the GIL" : ""
+         : is_complete              ? NULL
+                                    : ", of which symbols are missing");
+    return interpreter.layout != NULL && is_complete;
 }
 
 static void interpreter_find_now(void *argument)
@@ -219,30 +283,18 @@ static const char *thread_state(const char **top)
 
 /* ---- walking ---- */
 
-static unsigned walk_frames(const char *at, struct python_frame *frames, unsigned max)
+/* The innermost `max` frames, or both ends of all: python_stack_ends. */
+static unsigned walk_frames(const char *at, struct python_frame *frames, unsigned max, bool goes_on)
 {
-    const struct python_layout *layout = interpreter.layout;
-    struct python_frame *last = NULL;
+    struct python_walk walk;
     struct python_frame frame;
-    enum python_frame_kind kind;
     unsigned count = 0;
-    unsigned steps = STEPS_MAX;
-    for (; (kind = python_frame_read(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END && steps > 0;
-         steps--, at = python_pointer(at, layout->frame_previous)) {
-        if (kind == PYTHON_FRAME_SHOWN && count == max) {
-            break;
-        }
-        if (kind == PYTHON_FRAME_SHOWN) {
-            last = &frames[count++];
-            *last = frame;
-        } else if (kind == PYTHON_FRAME_MARK) {
-            if (last != NULL) {
-                last->is_entry = true;
-            }
-            last = NULL;
-        }
+    python_walk_begin(&walk, interpreter.layout, interpreter.types.code, at);
+    while ((goes_on || count < max) && python_walk_next(&walk, &frame)) {
+        frames[goes_on ? stack_slot(count) : count] = frame;
+        count++;
     }
-    return count;
+    return goes_on && walk.is_ring ? STACK_UNENDED : count;
 }
 
 /* True if the stack below `state` may be walked: the layout is trusted, or this very stack is verified. */
@@ -256,8 +308,9 @@ static bool stack_is_safe(const char *state, int now)
     case PYTHON_VERDICT_NO_FRAMES:
         return false;
     case PYTHON_VERDICT_BAD:
-        if (__atomic_fetch_add(&stacks_refused, 1, __ATOMIC_RELAXED) + 1 == REFUSE_AFTER) {
-            __atomic_compare_exchange_n(&phase, &now, INTERPRETER_REFUSED, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        if (__atomic_fetch_add(&stacks_refused, 1, __ATOMIC_RELAXED) + 1 == REFUSE_AFTER &&
+            __atomic_compare_exchange_n(&phase, &now, INTERPRETER_REFUSED, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+            tell(", whose frames are not where they are expected");
         }
         return false;
     case PYTHON_VERDICT_GOOD:
@@ -288,37 +341,61 @@ static const char *stack_top(int now)
 struct capture {
     struct python_frame *frames;
     unsigned max;
+    bool goes_on;
     unsigned count;
 };
 
 static void capture_unverified(void *argument)
 {
     struct capture *capture = argument;
-    capture->count = walk_frames(stack_top(INTERPRETER_UNVERIFIED), capture->frames, capture->max);
+    capture->count = walk_frames(stack_top(INTERPRETER_UNVERIFIED), capture->frames, capture->max, capture->goes_on);
 }
 
-unsigned python_stack_capture(struct python_frame *frames, unsigned max)
+static unsigned capture_trusted(const struct capture *capture)
 {
-    if (capturing || max == 0) {
-        return 0;
+    const char *at = stack_top(INTERPRETER_TRUSTED);
+    unsigned count = PYTHON_STACK_UNKNOWN;
+    if (capture->goes_on) {
+        count = python_memo_ends(interpreter.layout, interpreter.types.code, at, capture->frames);
     }
-    struct capture capture = {frames, max, 0};
+    return count != PYTHON_STACK_UNKNOWN ? count : walk_frames(at, capture->frames, capture->max, capture->goes_on);
+}
+
+static void capture_begun(struct capture *capture)
+{
     capturing = true;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     int now = interpreter_phase_now();
     if (now == INTERPRETER_TRUSTED) {
-        capture.count = walk_frames(stack_top(now), frames, max);
+        capture->count = capture_trusted(capture);
     } else if (now == INTERPRETER_UNVERIFIED) {
-        run_aside(capture_unverified, &capture);
+        run_aside(capture_unverified, capture);
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     capturing = false;
+}
+
+unsigned python_stack_capture(struct python_frame *frames, unsigned max)
+{
+    struct capture capture = {frames, max, false, 0};
+    if (!capturing && max > 0) {
+        capture_begun(&capture);
+    }
     return capture.count;
 }
 
-unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
+unsigned python_stack_ends(struct python_frame *frames)
 {
-    if (capturing || max == 0) {
+    struct capture capture = {frames, STACK_INSIDE, true, 0};
+    if (!capturing) {
+        capture_begun(&capture);
+    }
+    return capture.count;
+}
+
+unsigned python_stack_hash(struct stack_hash *hash, unsigned depth, struct python_frame *frames)
+{
+    if (capturing || depth == 0) {
         return 0;
     }
     capturing = true;
@@ -330,7 +407,7 @@ unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
     } else if (now == INTERPRETER_TRUSTED) {
         const char *at = stack_top(now);
         if (at != NULL) {
-            count = python_memo_hash(interpreter.layout, interpreter.types.code, at, max, hash);
+            count = python_memo_hash(interpreter.layout, interpreter.types.code, at, depth, frames, hash);
         }
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);

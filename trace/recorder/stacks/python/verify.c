@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#define CHAIN_MAX 1000U   /* a deeper first stack is looked at another time */
+#define CHAIN_MAX 20000U  /* a deeper first stack is looked at another time */
 #define TRACEABLE_SLACK 8 /* the interpreter's own shim (3 code units) says 4: never shown */
 
 static bool unicode_is_good(const struct python_types *types, const void *object)
@@ -45,7 +45,7 @@ static int64_t bytes_length(const struct python_types *types, const void *object
 static bool code_is_good(const struct python_layout *layout, const struct python_types *types, const char *frame)
 {
     char code[256];
-    const char *address = python_pointer(frame, layout->frame_code);
+    const char *address = python_code(frame, layout->frame_code);
     if (!python_plausible(address) || !recorder_read_memory(code, (uintptr_t)address, layout->code_bytes) ||
         python_pointer(code, PYTHON_OB_TYPE) != types->code ||
         !unicode_is_good(types, python_pointer(code, layout->code_name)) ||
@@ -73,11 +73,12 @@ static bool frame_is_good(const struct python_layout *layout, const struct pytho
     }
     uint8_t owner = (uint8_t)frame[layout->frame_owner];
     if (layout->has_entry_flag) {
-        return owner < PYTHON_OWNER_CSTACK && (uint8_t)frame[layout->frame_entry] <= 1 &&
+        return owner < PYTHON_OWNER_INTERPRETER && (uint8_t)frame[layout->frame_entry] <= 1 &&
                code_is_good(layout, types, frame);
     }
     /* The entry frame on the C stack is only half written: the interpreter sets what it needs itself. */
-    return owner == PYTHON_OWNER_CSTACK || (owner < PYTHON_OWNER_CSTACK && code_is_good(layout, types, frame));
+    return owner == PYTHON_OWNER_INTERPRETER ||
+           (owner < PYTHON_OWNER_INTERPRETER && code_is_good(layout, types, frame));
 }
 
 enum python_verdict python_verify_stack(const struct python_layout *layout, const struct python_types *types,
@@ -110,7 +111,7 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
         if (layout->has_entry_flag) {
             entered = frame[layout->frame_entry] == 1;
         } else if (!layout->frames_are_objects) {
-            entered = (uint8_t)frame[layout->frame_owner] == PYTHON_OWNER_CSTACK;
+            entered = (uint8_t)frame[layout->frame_owner] == PYTHON_OWNER_INTERPRETER;
         }
         at = python_pointer(frame, layout->frame_previous);
     }

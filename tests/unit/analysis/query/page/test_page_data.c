@@ -122,7 +122,10 @@ TEST(test_random)
         struct live live;
         live_init(&live, database);
         assert_true(live.moment_count > 0 && live.moment_count <= LIVE_MOMENTS_MAX);
-        page_allocations_visit(database, live_add, &live);
+        struct page_lines lines;
+        page_lines_load(&lines, database);
+        page_allocations_visit(database, &lines, live_add, &live);
+        page_lines_free(&lines);
         live_finish(&live);
         check(&live, database);
         assert_int_equal(database_error(database, &message), 0);

@@ -85,39 +85,54 @@ TEST(test_modules)
     reading_close(&reading);
 }
 
-/* What is kept of a whole stack: a quarter innermost, a mark, the outermost frames; without these if it was not
- * walked to its end. */
+/* What is kept of a whole stack: at least three quarters innermost, a mark, and a quarter outermost. The mark says how
+ * many frames are left out, in steps of that quarter, unless they are many. */
 static void cut(struct capture *capture, unsigned depth)
 {
-    unsigned outside = capture->count < RECORDER_SCRATCH_FRAMES ? depth / 4 * 3 : 0;
-    if (capture->count <= depth) {
-        return;
+    const unsigned outside = depth / 4, step = outside > 0 ? outside : 1;
+    unsigned left_out = 0;
+    while (capture->count - left_out - step >= depth && capture->count >= step + left_out) {
+        left_out += step;
     }
-    uint64_t kept[CALLSITE_FILE_DEPTH_MAX];
-    for (unsigned i = 0; i < depth - outside; i++) {
-        kept[i] = capture->pcs[i];
+    if (left_out > 0) {
+        const unsigned inside = capture->count - outside - left_out;
+        assert_true(inside >= depth - outside && inside < depth + (outside == 0));
+        capture->pcs[inside] = CALLSITE_FILE_CUT + (left_out / step < 64 ? left_out : 0);
+        memmove(&capture->pcs[inside + 1], &capture->pcs[inside + left_out], outside * sizeof(capture->pcs[0]));
+        capture->count = inside + 1 + outside;
     }
-    kept[depth - outside] = CALLSITE_FILE_CUT;
-    for (unsigned i = 0; i < outside; i++) {
-        kept[depth - i] = capture->pcs[capture->count - 1 - i];
-    }
-    capture->count = depth + 1;
-    memcpy(capture->pcs, kept, capture->count * sizeof(kept[0]));
 }
 
 TEST(test_depth)
 {
-    static const unsigned depths[] = {1, 2, 3, 64, 65, 200, 256, 100000};
-    static const unsigned stacks[] = {200, 240, 250, 300, 490, 600, 3000};
+    static const unsigned depths[] = {1, 2, 3, 4, 5, 64, 65, 200, 255, 256, 100000};
+    static const unsigned stacks[] = {200, 240, 250, 300, 310, 320, 321, 370, 385, 490, 600, 3000, 4000, 2999, 500};
     for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
         unlink(test_file("depth"));
         assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
-        for (volatile size_t k = 0; k < sizeof(stacks) / sizeof(stacks[0]); k++) {
-            struct capture capture = {.max = RECORDER_SCRATCH_FRAMES};
-            capture_by_path(&capture, 0, stacks[k]);
+        for (volatile size_t k = 0; k < 2 * sizeof(stacks) / sizeof(stacks[0]); k++) {
+            struct capture capture = {.max = CAPTURE_FRAMES_MAX};
+            capture_by_path(&capture, 0, stacks[k / 2]);
+            assert_true(capture.count < CAPTURE_FRAMES_MAX);
             cut(&capture, depths[i] < 256 ? depths[i] : 256);
             expect_in_file("depth", 0, &capture, 1);
         }
+    }
+}
+
+/* Recursions that are very deep have no more call sites than the steps of what is left out: each level has one of them,
+ * whatever the depth. */
+TEST(test_recursion)
+{
+    enum { LEVELS = 20000, STEP = 64 };
+    struct capture capture = {.max = 0};
+    uint32_t sites[STEP] = {0};
+    assert_int_equal(callsite_attach(test_file("recursion"), SESSION_STACKS_NATIVE, 256), VARVE_OK);
+    for (volatile unsigned i = 0; i < 5 * STEP; i++) {
+        capture_by_path(&capture, 0, LEVELS - 17 * i);
+        uint32_t *site = &sites[(LEVELS - 17 * i) % STEP];
+        assert_true(capture.callsite > 0 && capture.callsite <= STEP && (*site == 0 || *site == capture.callsite));
+        *site = capture.callsite;
     }
 }
 
@@ -136,10 +151,10 @@ TEST(test_refused)
 
 static bool fake_python_remembers;
 
-unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
+unsigned python_stack_hash(struct stack_hash *hash, unsigned depth, struct python_frame *frames)
 {
-    unsigned count = fake_python_count < max ? fake_python_count : max;
-    *hash = python_hash_frames(fake_python, count);
+    unsigned count = python_frames_cut(frames, python_stack_ends(frames), depth);
+    *hash = python_hash_frames(frames, count);
     return fake_python_remembers ? count : PYTHON_STACK_UNKNOWN;
 }
 

@@ -12,6 +12,7 @@
 #include "support/random.h"
 #include "support/recorder_absent.h"
 #include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/stack_ends.h"
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/stacks/native/unwind_rules.h"
 #include "trace/recorder/stacks/native/window.h"
@@ -25,6 +26,8 @@
 #include <alloca.h>
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -32,6 +35,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -50,6 +55,9 @@
 
 /* Keeps the compiler from turning the calls before it into jumps. */
 #define KEEP_FRAME() __asm__ volatile("" ::: "memory")
+
+/* Code that is equal to no other: a call before it stays one of its own. */
+#define UNLIKE_OTHERS(number) __asm__ volatile("" : : "i"(number) : "memory")
 
 #define HOOK_START(start)                                            \
     do {                                                             \
@@ -324,6 +332,142 @@ TEST(test_cut)
     recurse_and_cut(100);
 }
 
+/* ---- deep stacks, of which the ends are kept ---- */
+
+enum { DEEP_MAX = 30000, LEVELS = 5 };
+
+static uint64_t deep_whole[DEEP_MAX], deep_ends[STACK_ENDS];
+static unsigned deep_wrong, deep_checks, deep_most;
+static uint64_t deep_seed;
+
+/* Each frame that is kept is where it belongs, as a walk of the whole stack has it. */
+static NOINLINE void deep_check(void)
+{
+    struct callsite_start start;
+    HOOK_START(start);
+    const unsigned ends = native_stack_ends(&start, deep_ends);
+    const unsigned whole = native_stack_capture(&start, deep_whole, DEEP_MAX);
+    deep_checks++;
+    deep_most = whole > deep_most ? whole : deep_most;
+    deep_wrong += ends != whole;
+    for (unsigned i = 0; i < whole && ends == whole; i++) {
+        if (i < STACK_INSIDE || i + STACK_OUTSIDE >= whole) {
+            deep_wrong += deep_ends[stack_slot(i)] != deep_whole[i];
+        }
+    }
+    KEEP_FRAME();
+}
+
+static void deep_a(unsigned down, unsigned level);
+static void deep_b(unsigned down, unsigned level);
+static void (*const volatile deeper[])(unsigned, unsigned) = {deep_a, deep_b, deep_a, deep_a};
+
+/* Down by some frames, there a check and some turns to either side, each of which may go farther down. */
+static NOINLINE void deep_turns(unsigned level)
+{
+    deep_check();
+    for (unsigned i = 0; i < 3 && level > 0; i++) {
+        const unsigned most = random_below(&deep_seed, 3) == 0 ? 5000 : 40;
+        deeper[random_below(&deep_seed, 4)]((unsigned)random_below(&deep_seed, most), level - 1);
+        deep_check();
+    }
+}
+
+static NOINLINE void deep_a(unsigned down, unsigned level)
+{
+    if (down == 0) {
+        deep_turns(level);
+    } else {
+        deeper[down % 4](down - 1, level);
+    }
+    if (down % 16 == 3) {
+        deep_check(); /* on the way back */
+    }
+    KEEP_FRAME();
+}
+
+/* As large as two of the other one. */
+static NO_FRAME_POINTER void deep_b(unsigned down, unsigned level)
+{
+    volatile uintptr_t local[16] = {down};
+    if (down == 0) {
+        deep_turns(level);
+    } else {
+        deeper[(down + local[3]) % 4](down - 1, level);
+    }
+    local[1] = level;
+    KEEP_FRAME();
+}
+
+TEST(test_ends)
+{
+    deep_wrong = deep_checks = deep_most = 0;
+    deep_seed = 7;
+    for (volatile int i = 0; i < 4; i++) {
+        deep_turns(LEVELS);
+    }
+    assert_int_equal(deep_wrong, 0);
+    assert_true(deep_checks > 5000 && deep_most > 8000);
+}
+
+/* The same inner frames, at the same places, below others: frames outside of hundreds are told apart. */
+static NOINLINE void deep_from(unsigned down, bool is_first)
+{
+    if (is_first) {
+        deeper[0](down, 0);
+        UNLIKE_OTHERS(1);
+    } else {
+        deeper[0](down, 0);
+        UNLIKE_OTHERS(2);
+    }
+}
+
+TEST(test_ends_of_another_caller)
+{
+    deep_wrong = deep_checks = 0;
+    for (volatile unsigned i = 0; i < 100; i++) {
+        deep_from(4000 + i / 2 * 4 % 40, i % 2 == 0);
+    }
+    assert_int_equal(deep_wrong, 0);
+    assert_true(deep_checks > 100);
+}
+
+/* A stack far larger than most, whose growth is met now and then. */
+static NOINLINE void deep_and_large(unsigned down)
+{
+    volatile char local[16 << 10];
+    local[down] = 1;
+    if (down % 200 == 0) {
+        deep_check();
+    }
+    if (down > 0) {
+        deep_and_large(down - 1);
+    }
+    (void)local[0];
+}
+
+static void *run_deep_and_large(void *unused)
+{
+    (void)unused;
+    deep_and_large(8000);
+    return NULL;
+}
+
+TEST(test_ends_of_a_large_stack)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    deep_wrong = deep_checks = deep_most = 0;
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, (size_t)256 << 20), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, run_deep_and_large, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&attributes);
+    assert_int_equal(deep_wrong, 0);
+    assert_int_equal(deep_checks, 41);
+    assert_true(deep_most > 8000);
+}
+
 /* ---- code that rules cannot describe ---- */
 
 #ifdef __x86_64__
@@ -400,6 +544,87 @@ TEST(test_no_table)
     assert_true(count > 4);
     assert_int_equal(sample.count, count);
     assert_memory_equal(sample.ours + 2, with_table + 2, (count - 2) * sizeof(with_table[0]));
+}
+
+/* ---- code without tables, at the cost of code with tables ---- */
+
+static unsigned detours;
+static void (*detour)(void (*function)(void)); /* call_without_table, or a copy of it */
+
+static NOINLINE void hook_behind_detours(void)
+{
+    if (detours > 0) {
+        detours--;
+        detour(hook_behind_detours);
+    } else {
+        hook_alone();
+    }
+    KEEP_FRAME();
+}
+
+/* How many frames there are is known, and that each other one is without a table. */
+static NOINLINE bool detours_are_right(unsigned count, unsigned without)
+{
+    detours = count;
+    hook_behind_detours();
+    bool is_right = sample.count == without + 2 * count;
+    for (unsigned i = 1; i < 2 * count && is_right; i += 2) {
+        is_right = sample.ours[i] - (uintptr_t)detour < 64;
+    }
+    return is_right;
+}
+
+/* After a first walk, which learns the rules, a system call ends the process. */
+static NOINLINE void detours_in_silence(unsigned without)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    const struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+    bool is_right = true;
+    for (volatile unsigned i = 0; i < 1000; i++) {
+        is_right = is_right && detours_are_right(3 + i * 7 % 10, without);
+        if (i == 0) {
+            is_right = is_right && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+        }
+    }
+    syscall(SYS_exit_group, is_right ? 0 : 1); /* before _exit() the address sanitizer asks for the signal stack */
+}
+
+static void expect_silence(void)
+{
+    detours = 0;
+    hook_behind_detours();
+    const unsigned without = sample.count;
+    pid_t child = fork();
+    if (child == 0) {
+        detours_in_silence(without + 2); /* two callers more */
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+TEST(test_no_table_in_silence)
+{
+    detour = call_without_table;
+    expect_silence();
+}
+
+/* Code that was made at run time. */
+TEST(test_no_object_in_silence)
+{
+    void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    memcpy(memory, (const void *)(uintptr_t)call_without_table, 16);
+    assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_EXEC), 0);
+    *(void **)&detour = memory;
+    expect_silence();
+    munmap(memory, 4096);
 }
 #endif
 

@@ -29,6 +29,7 @@
 #define TABLE_MAX 4096U
 #define BLOCK 512U
 #define UNITS 20
+#define LAST_MINOR 15U
 
 static uint64_t seed;
 
@@ -58,7 +59,7 @@ static int start(void **state)
 
 TEST(test_layout_of_version)
 {
-    for (unsigned minor = 9; minor <= 13; minor++) {
+    for (unsigned minor = 9; minor <= LAST_MINOR; minor++) {
         const struct python_layout *layout = layout_of(minor);
         assert_non_null(layout);
         assert_int_equal(layout->minor, minor);
@@ -67,7 +68,7 @@ TEST(test_layout_of_version)
     }
     static const char no_gil[] = "3.13.0 experimental free-threading build (main, Oct  8 2024) [GCC]";
     const char *unknown[] = {"3.8.18 (default)",
-                             "3.14.0 (main)",
+                             "3.16.0 (main)",
                              "3.1.2",
                              "3.99999999999999.1",
                              "2.7.18",
@@ -370,7 +371,7 @@ static void make_stack(const struct python_layout *layout)
     make_frame(layout, BLOCK_INNER, memory[BLOCK_OUTER]);
     make_frame(layout, BLOCK_OUTER, entry_frames ? memory[BLOCK_ENTRY] : NULL);
     if (entry_frames) {
-        put(BLOCK_ENTRY, layout->frame_owner, PYTHON_OWNER_CSTACK, 1);
+        put(BLOCK_ENTRY, layout->frame_owner, PYTHON_OWNER_INTERPRETER, 1);
     }
     put_pointer(BLOCK_CODE, PYTHON_OB_TYPE, types.code);
     put_pointer(BLOCK_CODE, layout->code_name, memory[BLOCK_NAME]);
@@ -399,7 +400,7 @@ static enum python_verdict verify(const struct python_layout *layout)
 
 TEST(test_good_stack)
 {
-    for (unsigned minor = 9; minor <= 13; minor++) {
+    for (unsigned minor = 9; minor <= LAST_MINOR; minor++) {
         const struct python_layout *layout = layout_of(minor);
         unsigned frames = 0;
         make_stack(layout);
@@ -422,7 +423,7 @@ TEST(test_wrong_pointers)
                               (uint64_t)(uintptr_t)memory[BLOCK_NAME] + 1,
                               (uint64_t)(uintptr_t)memory[BLOCK_NAME] + 8,
                               UINT64_C(0x7FFFFFFFF000)};
-    for (unsigned minor = 9; minor <= 13; minor++) {
+    for (unsigned minor = 9; minor <= LAST_MINOR; minor++) {
         const struct python_layout *layout = layout_of(minor);
         const struct {
             enum block block;
@@ -464,12 +465,12 @@ TEST(test_wrong_pointers)
  */
 TEST(test_no_end_and_wrong_version)
 {
-    for (unsigned minor = 9; minor <= 13; minor++) {
+    for (unsigned minor = 9; minor <= LAST_MINOR; minor++) {
         const struct python_layout *layout = layout_of(minor);
         make_stack(layout);
         put_pointer(BLOCK_OUTER, layout->frame_previous, memory[BLOCK_INNER]);
         assert_int_equal(verify(layout), PYTHON_VERDICT_NO_FRAMES);
-        for (unsigned other = 9; other <= 13; other++) {
+        for (unsigned other = 9; other <= LAST_MINOR; other++) {
             make_stack(layout);
             if (other != minor && (other > 10 || minor > 10)) {
                 assert_int_not_equal(verify(layout_of(other)), PYTHON_VERDICT_GOOD);
