@@ -22,12 +22,20 @@
  */
 
 #define PATIENCE_NS UINT64_C(1000000000) /* of all threads of a recording whose spills fail */
-#define NAP_NS 50000L
+/* Naps of one wait get longer: hundreds of threads that look every 50 us leave the collector no processor. */
+#define NAP_FIRST_NS 50000L
+#define NAP_LONGEST_NS 12800000L
 
-static void nap(void)
+struct nap {
+    long ns; /* how long the next one is */
+    const struct recorder_signals *outer;
+};
+
+static void nap(struct nap *nap)
 {
-    struct timespec time = {0, NAP_NS};
+    const struct timespec time = {0, nap->ns};
     recorder_sys_nanosleep(&time);
+    nap->ns = nap->ns < NAP_LONGEST_NS ? 2 * nap->ns : nap->ns;
 }
 
 /* Only then may the ring be used again (format/ring.h). */
@@ -108,10 +116,11 @@ static bool put_after_loss(struct recorder_thread *thread, const struct varve_re
     return put_once(thread, record, may_spill);
 }
 
-static void nap_with_signals(void *outer)
+static void nap_with_signals(void *pointer)
 {
-    recorder_signals_restore(outer);
-    nap();
+    struct nap *asleep = pointer;
+    recorder_signals_restore(asleep->outer);
+    nap(asleep);
     struct recorder_signals saved;
     recorder_signals_block(&saved);
 }
@@ -119,15 +128,15 @@ static void nap_with_signals(void *outer)
 /* A nap with the program's signals open, where the caller said how these are: a handler may be what the
  * program waits for. Its own events are put aside meanwhile, as in the middle of any other event. False: the
  * ring is not ours any more, since a handler forked and this is the child. */
-static bool nap_open(struct recorder_thread *thread)
+static bool nap_open(struct recorder_thread *thread, struct nap *asleep)
 {
-    const struct recorder_signals *outer = thread->outer_signals;
-    if (outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
-        nap(); /* the rest of the slots is for handlers that interrupt the fast path */
+    asleep->outer = thread->outer_signals;
+    if (asleep->outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
+        nap(asleep); /* the rest of the slots is for handlers that interrupt the fast path */
         return true;
     }
     thread->producer.busy = 1;
-    recorder_off_stack(nap_with_signals, (void *)(uintptr_t)outer);
+    recorder_off_stack(nap_with_signals, asleep);
     thread->producer.busy = 0;
     return thread->ring != NULL && recorder_process_current() != NULL;
 }
@@ -137,10 +146,11 @@ static bool nap_open(struct recorder_thread *thread)
 static bool put_waiting(struct recorder_thread *thread, const struct varve_record *record, bool may_spill,
                         uint64_t *used_ns, uint64_t limit_ns)
 {
+    struct nap asleep = {.ns = NAP_FIRST_NS};
     uint64_t now_ns = varve_clock_monotonic_ns();
     while (__atomic_load_n(used_ns, __ATOMIC_RELAXED) < limit_ns && !recorder_collector_is_gone()) {
         uint64_t before_ns = now_ns;
-        if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
+        if (!nap_open(thread, &asleep) || put_after_loss(thread, record, may_spill)) {
             return true;
         }
         now_ns = varve_clock_monotonic_ns();
