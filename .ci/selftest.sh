@@ -15,7 +15,7 @@ licence="SPDX-License-Identifier: Apache-2.0"
 # A fresh good tree in $work/t: two layers, a test, all rules kept.
 plant() {
     rm -rf "$work/t"
-    mkdir -p "$work/t/.ci" "$work/t/trace/format" "$work/t/trace/store" "$work/t/trace/base" \
+    mkdir -p "$work/t/.ci" "$work/t/trace/format" "$work/t/trace/store" \
         "$work/t/analysis/cli" "$work/t/tests/unit" "$work/t/docs"
     cp "$ci/layers.txt" "$work/t/.ci/"
     cd "$work/t"
@@ -28,7 +28,7 @@ plant() {
 int varve_trace_one(int size);
 #endif
 EOF
-    cat >trace/format/ring.h <<EOF
+    cat >trace/format/ring_format.h <<EOF
 /* $licence */
 #ifndef RING_H
 #define RING_H
@@ -38,7 +38,7 @@ EOF
     cat >trace/format/ring.c <<EOF
 /* $licence */
 /* Calls varve_trace_one() twice; a caller's lock is held, see trace.h for why. */
-#include "trace/format/ring.h"
+#include "trace/format/ring_format.h"
 #include "trace/trace.h"
 
 int ring_one(int size)
@@ -46,20 +46,20 @@ int ring_one(int size)
     return size + 1;
 }
 EOF
-    cat >analysis/cli/leaks.c <<EOF
+    cat >analysis/cli/command_leaks.c <<EOF
 /* $licence */
 #include "trace/trace.h"
 EOF
     echo "# [cli](../../trace/trace.h), \`trace/format/ring\`" >analysis/cli/README.md
     {
         echo '```'
-        sed -n '/^trace$/,/^```$/p' "$ci/../docs/architecture.md"
+        sed -n '/^base$/,/^```$/p' "$ci/../docs/architecture.md"
         echo "A path: \`ring_one\` (\`trace/format/ring.c\`)."
     } >docs/architecture.md
     cat >tests/unit/test_ring.c <<EOF
 /* $licence */
 #include <sqlite3.h>
-#include "trace/format/ring.h"
+#include "trace/format/ring_format.h"
 EOF
 }
 
@@ -91,29 +91,29 @@ test_includes() {
     plant; includes good "clean tree" ""
     plant; echo '#include "analysis/analysis.h"' >>trace/format/ring.c
     echo "/* $licence */" >analysis/analysis.h; includes bad "another layer, upwards" "may include only"
-    plant; echo '#include "trace/format/ring.h"' >trace/base/low.c
-    includes bad "another folder, upwards" "trace/base/ may include only"
+    plant; echo "/* $licence */" >trace/store/up.h; echo '#include "trace/store/up.h"' >trace/format/low.c
+    includes bad "another folder, upwards" "trace/format/ may include only"
     plant; mkdir trace/new; echo '#include "trace/trace.h"' >trace/new/one.c
     includes bad "a folder without rules" "does not know"
-    plant; sed -i '/^trace\/base$/d' docs/architecture.md; includes bad "another picture" "the picture of the folders"
+    plant; sed -i '/^base$/d' docs/architecture.md; includes bad "another picture" "the picture of the folders"
     plant; sed -i 's/ring_one/ring_two/' docs/architecture.md; includes bad "a step that is gone" "knows no ring_two"
     plant; sed -i 's/ring\.c/rang.c/' docs/architecture.md
     includes bad "a step's file that is gone" "there is no trace/format/rang.c"
     plant; sed -i '/ring_one/d' docs/architecture.md; includes bad "no path" "no path is walked"
     plant; echo "folder trace/above trace/below" >>.ci/layers.txt; includes bad "a rule that runs up" "not above it"
-    plant; echo '#include "trace/format/ring.h"' >>analysis/cli/leaks.c
+    plant; echo '#include "trace/format/ring_format.h"' >>analysis/cli/command_leaks.c
     includes bad "internals" "outsiders include only"
     plant; echo '#include "tests/unit/test_help.h"' >>trace/format/ring.c
     echo "/* $licence */" >tests/unit/test_help.h; includes bad "of tests" "nobody includes tests"
-    plant; echo '#include <sqlite3.h>' >>analysis/cli/leaks.c; includes bad "sqlite3.h" "includes <sqlite3.h>"
+    plant; echo '#include <sqlite3.h>' >>analysis/cli/command_leaks.c; includes bad "sqlite3.h" "includes <sqlite3.h>"
     plant; echo '#include <lttng/tracepoint.h>' >>trace/format/ring.c; includes bad "lttng" "includes <lttng/"
     plant; echo '#include <elfutils/libdwfl.h>' >>trace/format/ring.c; includes bad "elfutils" "includes <elfutils/"
     plant; echo '#include <libunwind.h>' >>trace/format/ring.c; includes bad "libunwind" "includes <libunwind.h>"
     plant; echo '#include <sqlite3.h>' >trace/store/writer.c; includes good "sqlite3.h where it may be" ""
     plant; echo '#include "no_such.h"' >>trace/format/ring.c; includes bad "unknown file" "not in the tree"
-    plant; echo '#include "trace/format/other.h"' >>trace/format/ring.h
-    echo '#include "trace/format/ring.h"' >>trace/format/other.h; includes bad "cycle" "include cycle"
-    plant; echo '/* #include "analysis/cli/leaks.c" */' >>trace/format/ring.c; includes good "in a comment" ""
+    plant; echo '#include "trace/format/other.h"' >>trace/format/ring_format.h
+    echo '#include "trace/format/ring_format.h"' >>trace/format/other.h; includes bad "cycle" "include cycle"
+    plant; echo '/* #include "analysis/cli/command_leaks.c" */' >>trace/format/ring.c; includes good "in a comment" ""
 }
 
 test_sizes() {
@@ -251,7 +251,7 @@ test_static() {
         "$(printf '#ifdef OTHER\n%s\n#endif' "$fault")"
     static bad "cppcheck" "arrayIndexOutOfBounds" trace/one.c \
         'int f(void); int f(void) { int a[2] = {0}; return a[2]; }'
-    static bad "a loop over elements, the second time" "DivideZero" storage/elements/cast.c \
+    static bad "a loop over elements, the second time" "DivideZero" storage/tensors/element_cast.c \
         'int f(int n); int f(int n) { int b = 1, s = 0; for (int i = 0; i < n; i++) { s += 8 / b; b--; } return s; }'
 }
 

@@ -245,8 +245,8 @@ struct varve_sim_options {
     bool has_latency;         /* calls advance the virtual clock by their measured costs */
     bool events_are_scripted; /* events complete by varve_sim_event_complete only; else at once */
     bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
-    bool places_as_cuda;      /* segments without a script: where the CUDA driver puts them (sim/places.c); and its
-                                 pool reserves what the driver's would (sim/pool.c) */
+    bool places_as_cuda; /* segments without a script: where the CUDA driver puts them (device/sim_places.c); and its
+                                 pool reserves what the driver's would (device/sim_pool.c) */
     varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
     varve_sim_address reservation_address; /* NULL: count up */
     int (*grant)(void *context); /* asked, under the lock, for each unit of memory to map; NULL: all are granted */

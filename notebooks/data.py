@@ -105,7 +105,8 @@ def command_with_policy(name, source):
     with_entry = header.replace(last, f'{last.rstrip()} \\\n    X({name}, "{name}")\n')
     (folder / "alloc" / "policy" / "policy.h").write_text(with_entry, encoding="utf-8")  # found before the tree's
     objects = []
-    for file in (folder / f"{name}.c", TREE / "alloc" / "policy" / "policy.c", TREE / "alloc" / "core" / "alloc.c"):
+    alloc = TREE / "alloc"
+    for file in (folder / f"{name}.c", alloc / "policy" / "policy.c", alloc / "core" / "allocator_open.c"):
         objects.append(folder / f"{file.stem}.o")
         subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-fvisibility=hidden", "-D_GNU_SOURCE", f"-I{folder}",
                         f"-I{TREE}", "-c", file, "-o", objects[-1]], check=True)

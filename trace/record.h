@@ -16,7 +16,7 @@
  *     62      1  device
  *     63      1  cause
  *
- * Any change of this layout, of format/ring.h or of format/session.h bumps VARVE_TRANSPORT_VERSION:
+ * Any change of this layout, of format/ring_format.h or of format/session_format.h bumps VARVE_TRANSPORT_VERSION:
  * a collector refuses to attach to another version.
  */
 #ifndef VARVE_TRACE_RECORD_H

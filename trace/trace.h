@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void varve_emit_words(uint64_t addr
         return;
     }
     varve_emit_count(producer->emitted);
-    ticks = varve_clock_ticks(); /* after the count, which is what a watermark rests on: see collector/merge.c */
+    ticks = varve_clock_ticks(); /* after the count, which is what a watermark rests on: see collector/ring_merge.c */
     producer->busy = 1;
     __asm__ volatile("" ::: "memory"); /* from here on a signal handler puts its events, which are later, aside */
     head = producer->head;

@@ -2,11 +2,11 @@
 /* Free pieces of a segment that has used ones count as inactive_split, as PyTorch's do. */
 #include "alloc/backend/backend.h"
 
-#include "alloc/core/segments/segment.h"
-#include "alloc/core/state/blocks.h"
-#include "alloc/core/state/counters.h"
-#include "alloc/core/state/emit.h"
-#include "alloc/core/streams/stream_use.h"
+#include "alloc/core/segment_pages.h"
+#include "alloc/core/block_links.h"
+#include "alloc/core/allocator_counters.h"
+#include "alloc/core/allocator_emit.h"
+#include "alloc/core/stream_use.h"
 #include "alloc/policy/rounding.h"
 
 int backend_prepare(struct varve_alloc *alloc, uint64_t pieces)

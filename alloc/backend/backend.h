@@ -10,7 +10,7 @@
 #ifndef VARVE_ALLOC_BACKEND_BACKEND_H
 #define VARVE_ALLOC_BACKEND_BACKEND_H
 
-#include "alloc/core/state/allocator.h"
+#include "alloc/core/allocator_state.h"
 
 #define BACKEND_CUTS 64 /* of one request, at most */
 

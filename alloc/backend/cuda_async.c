@@ -13,11 +13,11 @@
  * again by later requests. A stream on which memory was freed must live until the next trim.
  */
 #include "alloc/backend/backend.h"
-#include "alloc/core/segments/segment.h"
-#include "alloc/core/state/counters.h"
-#include "alloc/core/state/emit.h"
-#include "alloc/core/streams/stream_use.h"
-#include "alloc/policy/pytorch.h"
+#include "alloc/core/segment_pages.h"
+#include "alloc/core/allocator_counters.h"
+#include "alloc/core/allocator_emit.h"
+#include "alloc/core/stream_use.h"
+#include "alloc/policy/pytorch_rules.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

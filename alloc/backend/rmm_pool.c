@@ -24,7 +24,7 @@
  * pool_memory_resource_impl.cpp, 2026.
  */
 #include "alloc/backend/backend.h"
-#include "alloc/core/streams/stream_use.h"
+#include "alloc/core/stream_use.h"
 #include "alloc/policy/rounding.h"
 
 #include <stdlib.h>

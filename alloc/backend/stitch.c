@@ -17,11 +17,11 @@
  * place of kept ranges.
  */
 #include "alloc/backend/backend.h"
-#include "alloc/core/segments/expandable.h"
-#include "alloc/core/segments/segment.h"
-#include "alloc/core/state/message.h"
-#include "alloc/core/state/pools.h"
-#include "alloc/policy/pytorch.h"
+#include "alloc/core/segment_expandable.h"
+#include "alloc/core/segment_pages.h"
+#include "alloc/core/oom_message.h"
+#include "alloc/core/pool_table.h"
+#include "alloc/policy/pytorch_rules.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #ifndef VARVE_ALLOC_INDEX_BLOCK_H
 #define VARVE_ALLOC_INDEX_BLOCK_H
 
-#include "alloc/index/inline.h"
+#include "alloc/index/index_inline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,7 +73,7 @@ struct block {
     };
     uint32_t event_count;    /* events of other streams that must complete first */
     uint32_t priority : 31;  /* free_index.c's own: of a node of a treap */
-    uint32_t is_planned : 1; /* core/release.c: it is in a plan */
+    uint32_t is_planned : 1; /* core/cache_release.c: it is in a plan */
 };
 
 HOT bool block_is_split(const struct block *block)

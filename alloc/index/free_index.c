@@ -6,8 +6,8 @@
  * up. Most of the time a bin has one block, which has no priority until a second one comes.
  */
 #include "alloc/index/free_index.h"
-#include "alloc/index/pages.h"
-#include "alloc/index/pool.h"
+#include "alloc/index/block_pages.h"
+#include "alloc/index/block_pool.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * From the size of a request to the size of its block, and from that to the size of a new segment. Every
  * request is rounded, so the plain case (no power-of-two divisions for its size) is inline; the other is in
  * rounding.c. Requests are below 2^60 bytes, so that no sum here can overflow. Called by the policies,
- * core/request.c and forecasts. Source: CachingAllocator round_size and get_allocation_size,
+ * core/request_way.c and forecasts. Source: CachingAllocator round_size and get_allocation_size,
  * c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.11.
  */
 #ifndef VARVE_ALLOC_POLICY_ROUNDING_H

@@ -6,15 +6,15 @@
 #include "analysis/cli/command.h"
 
 #include "analysis/analysis.h"
-#include "analysis/cli/imported.h"
+#include "analysis/cli/imported_snapshot.h"
 #include "analysis/cli/options.h"
-#include "analysis/history/skipped.h"
-#include "analysis/base/memory.h"
-#include "analysis/output/format.h"
-#include "analysis/output/progress.h"
-#include "analysis/output/terminal.h"
-#include "analysis/query/db.h"
-#include "analysis/query/hide.h"
+#include "analysis/history/skipped_events.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/progress.h"
+#include "analysis/base/terminal.h"
+#include "analysis/query/database.h"
+#include "analysis/query/hidden_lines.h"
 #include "trace/trace.h"
 
 #include <errno.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sub-command: its name, help, options and function, and the table of all of them. command.c finds the command that a
- * line names, runs it and sends what it printed to the output at the end; options.c reads its options, help.c prints
- * its help. One thread calls all of it. Errors: 0 or a negative enum varve_error with the reason in a struct
+ * line names, runs it and sends what it printed to the output at the end; options.c reads its options, command_help.c
+ * prints its help. One thread calls all of it. Errors: 0 or a negative enum varve_error with the reason in a struct
  * varve_message; a command turns them into one line and EXIT_STATUS_FAILED.
  */
 #ifndef VARVE_ANALYSIS_CLI_COMMAND_H
 #define VARVE_ANALYSIS_CLI_COMMAND_H
 
-#include "analysis/base/memory.h"
+#include "analysis/base/memory_or_exit.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,13 +103,13 @@ int command_hide(struct command_context *context, struct database *database, con
 /// `out`.
 void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* help.c */
+/* command_help.c */
 
 void help_print(FILE *out);
 void help_print_usage(FILE *out, const struct command *command); /* one line */
 void help_print_command(FILE *out, const struct command *command);
 
-/* manual.c */
+/* command_manual.c */
 
 int manual_print(struct command_context *context); /* the manual page, as roff; returns the exit status */
 

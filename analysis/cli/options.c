@@ -7,8 +7,8 @@
 #include "analysis/cli/options.h"
 
 #include "analysis/cli/command.h"
-#include "analysis/output/format.h"
-#include "analysis/query/db.h"
+#include "analysis/base/number_format.h"
+#include "analysis/query/database.h"
 #include "trace/trace.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
 #include "analysis/import/import.h"
 
 #include "analysis/cli/command.h"
-#include "analysis/output/format.h"
-#include "analysis/output/progress.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/progress.h"
 #include "trace/trace.h"
 
 #include <glob.h>

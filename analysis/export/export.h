@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cli/export.c writes, by format. What comes from a database is asked for by a struct export_request, which fits
- * output_writer and output_folder_writer: errors are those of the database, VARVE_ERROR_UNSUPPORTED where it lacks what
- * the format is made of, and VARVE_ERROR_NOT_FOUND; failures of the stream show in ferror. Names in the files are UTF-8
- * without control characters, and cut.
+ * What cli/command_export.c writes, by format. What comes from a database is asked for by a struct export_request,
+ * which fits output_writer and output_folder_writer: errors are those of the database, VARVE_ERROR_UNSUPPORTED where it
+ * lacks what the format is made of, and VARVE_ERROR_NOT_FOUND; failures of the stream show in ferror. Names in the
+ * files are UTF-8 without control characters, and cut.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_EXPORT_H
 #define VARVE_ANALYSIS_EXPORT_EXPORT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The opcodes of pickle_writer.h. Source of the format: Python's pickletools, protocol 4.
- * pytorch.c calls it.
+ * export_pytorch.c calls it.
  */
 #include "analysis/export/pickle_writer.h"
 

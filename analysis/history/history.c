@@ -2,8 +2,8 @@
 /* Arrays that double, and maps from hashes of what is interned (streams, texts, stacks) to numbers. */
 #include "analysis/history/history.h"
 
-#include "analysis/base/map.h"
-#include "analysis/base/memory.h"
+#include "analysis/base/key_map.h"
+#include "analysis/base/memory_or_exit.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The history of a process's caching allocators in memory, in a form that import, replay and export share:
- * events, the segments at the end, call stacks, settings. Owns everything in it; made by the readers (read.h).
+ * events, the segments at the end, call stacks, settings. Owns everything in it; made by the readers (history_read.h).
  * One thread uses it.
  */
 #ifndef VARVE_ANALYSIS_HISTORY_HISTORY_H
@@ -113,7 +113,7 @@ struct history_device {
     size_t skipped_count, skipped_capacity;
     struct history_rest *rests; /* in the order of events; none if the history is from no snapshot */
     size_t rest_count, rest_capacity;
-    uint16_t inferred;   /* bits of actions: all events of them stand for what was not recorded (skipped.h) */
+    uint16_t inferred;   /* bits of actions: all events of them stand for what was not recorded (skipped_events.h) */
     bool has_overflowed; /* the ring that recorded it lost its oldest events (only newer versions say) */
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cli/import.c hands on, by kind of source. */
+/* What cli/command_import.c hands on, by kind of source. */
 #ifndef VARVE_ANALYSIS_IMPORT_IMPORT_H
 #define VARVE_ANALYSIS_IMPORT_IMPORT_H
 
 #include "analysis/history/history.h"
-#include "analysis/history/skipped.h"
+#include "analysis/history/skipped_events.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 /*
  * What a file is, judged by its name, its neighbours and its first 100 bytes, before SQLite touches it.
  * SQLite would answer most wrong files with "file is not a database" or worse with no rows; people need to
- * hear what the file is and what to do: what is no SQLite file, base/file_kind.h names. Called by db.c only.
+ * hear what the file is and what to do: what is no SQLite file, base/file_kind.h names. Called by database.c only.
  *
  * Offsets in the header of an SQLite database (sqlite.org/fileformat2.html, section 1.3), big-endian:
  *   16 page size (1 = 65536)   18 write version (2 = WAL)   24 change counter   28 size in pages
@@ -11,7 +11,7 @@
 #include "analysis/query/database_file.h"
 
 #include "analysis/base/file_kind.h"
-#include "analysis/output/format.h"
+#include "analysis/base/number_format.h"
 #include "trace/trace.h"
 
 #include <errno.h>

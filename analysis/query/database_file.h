@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a file is, judged before SQLite touches it. Called by db.c, and by history, which takes other files as well. */
+/* What a file is, judged before SQLite touches it. Called by database.c, and by history, which takes other files as
+ * well. */
 #ifndef VARVE_ANALYSIS_QUERY_DATABASE_FILE_H
 #define VARVE_ANALYSIS_QUERY_DATABASE_FILE_H
 

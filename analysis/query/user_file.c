@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small texts of the user's, read whole. hide.c and leaks/suppress.c call it. */
+/* Small texts of the user's, read whole. hidden_lines.c and report/leak_suppress.c call it. */
 #include "analysis/query/user_file.h"
 
-#include "analysis/base/memory.h"
+#include "analysis/base/memory_or_exit.h"
 #include "trace/trace.h"
 
 #include <errno.h>

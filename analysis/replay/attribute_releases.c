@@ -14,10 +14,10 @@
  */
 #include "analysis/replay/attribute_releases.h"
 
-#include "analysis/replay/compare.h"
-#include "analysis/replay/play.h"
-#include "analysis/replay/infer/scan.h"
-#include "analysis/replay/learn.h"
+#include "analysis/replay/replay_compare.h"
+#include "analysis/replay/replay_play.h"
+#include "analysis/history/infer_scan.h"
+#include "analysis/replay/conflict_search.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

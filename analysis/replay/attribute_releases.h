@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who completed blocks and released segments: the program by empty_cache, or a request on its way through the
- * out-of-memory chain. Called by play.c for everything with completions or releases in front of a request.
+ * out-of-memory chain. Called by replay_play.c for everything with completions or releases in front of a request.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_ATTRIBUTE_RELEASES_H
 #define VARVE_ANALYSIS_REPLAY_ATTRIBUTE_RELEASES_H
 
-#include "analysis/replay/session.h"
+#include "analysis/replay/replay_session.h"
 
 /// Whether the free that event `completion` completes, right behind its request, was deferred all the same: a
 /// request came between that failed, or got a new segment, where it would else have found the block.

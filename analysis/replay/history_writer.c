@@ -2,9 +2,9 @@
 /* What stream and pool numbers mean is noted as they appear. */
 #include "analysis/replay/history_writer.h"
 
-#include "analysis/base/map.h"
-#include "analysis/base/memory.h"
-#include "analysis/replay/session.h"
+#include "analysis/base/key_map.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/replay/replay_session.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /*
  * The records of a replay, and what import makes of a history, as a trace database: all of them, also the splits
  * and merges that the history does not have, at the times and with the call sites of its events. Called by
- * compare.c with each record, by analysis/import, and by the command.
+ * replay_compare.c with each record, by analysis/import, and by the command.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_HISTORY_WRITER_H
 #define VARVE_ANALYSIS_REPLAY_HISTORY_WRITER_H

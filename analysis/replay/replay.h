@@ -2,16 +2,16 @@
 /*
  * A history's requests, made again to an allocator on a simulated device: so that the recorded decisions come out
  * again, or under other rules. What the recording leaves open is inferred first (infer/), once; the result is then
- * played (play.h), as often as one likes.
+ * played (replay_play.h), as often as one likes.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_REPLAY_H
 #define VARVE_ANALYSIS_REPLAY_REPLAY_H
 
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
-#include "analysis/replay/emit.h"
-#include "analysis/replay/infer/limit.h"
-#include "analysis/replay/infer/settings.h"
+#include "analysis/replay/replay_emit.h"
+#include "analysis/history/infer_limit.h"
+#include "analysis/history/infer_settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,7 +82,7 @@ struct replay_result {
     uint64_t limit;            /* of one device: of reserved bytes, 0: none */
     bool limit_is_small;       /* of one device: more was given back, or refused, than recorded */
     size_t reached;            /* of one device: the most events that came out before another answer was tried */
-    uint64_t device_ns;        /* what the device's calls would have taken, by the measured times of alloc/device/sim */
+    uint64_t device_ns;        /* what the device's calls would have taken, by the measured times of alloc/device */
     /* bytes: most that the device had given out, its own pool included: what is reserved, and more under cuda-async */
     int64_t device_peak;
     double seconds;

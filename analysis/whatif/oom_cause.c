@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/whatif/oom_cause.h"
 
-#include "analysis/output/format.h"
+#include "analysis/base/number_format.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The planner's structure, and what its parts do for each other: graph and pool hold the state, evict.c and
- * materialize.c change it, search.c chooses.
+ * The planner's structure, and what its parts do for each other: graph and pool hold the state, remat_evict.c and
+ * remat_materialize.c change it, remat_search.c chooses.
  */
 #ifndef VARVE_STORAGE_REMAT_PLANNER_H
 #define VARVE_STORAGE_REMAT_PLANNER_H
 
-#include "storage/remat/classes.h"
-#include "storage/remat/graph.h"
-#include "storage/remat/pool.h"
-#include "storage/remat/regions.h"
-#include "storage/remat/score.h"
+#include "storage/remat/neighbour_classes.h"
+#include "storage/remat/remat_graph.h"
+#include "storage/remat/remat_pool.h"
+#include "storage/remat/remat_regions.h"
+#include "storage/remat/remat_score.h"
 #include "storage/remat/tournament.h"
 #include "storage/remat/twister.h"
 
@@ -43,7 +43,7 @@ struct varve_remat {
     uint32_t unlock_count;              /* times that waiting operators were unlocked in this operation */
     struct number_list fresh,
         defined;  /* storages that the last run made resident; banishing: tensors that it made defined */
-    double *sums; /* of window.c */
+    double *sums; /* of remat_window.c */
     uint32_t sum_capacity;
     struct number_list collect; /* tensors to look at, whether anybody needs them still */
 
@@ -68,7 +68,7 @@ uint64_t planner_needed(const struct varve_remat *remat, uint32_t op);
 /// What the operator's first run has cost.
 void planner_set_cost(struct varve_remat *remat, uint32_t op, uint64_t cost_ns);
 
-/* search.c */
+/* remat_search.c */
 
 /// The storage to evict, and its score (NaN: none); VARVE_REMAT_NONE: the pool is empty.
 uint32_t search_victim(struct varve_remat *remat, double *score_out);
@@ -84,7 +84,7 @@ void search_neighbours_changed(struct varve_remat *remat, uint32_t storage);
 /// The last call of regions_… has changed regions.
 void search_regions_changed(struct varve_remat *remat);
 
-/* evict.c */
+/* remat_evict.c */
 
 /// The storage may be evicted from now on, or no more.
 void evict_allow(struct varve_remat *remat, uint32_t storage);
@@ -95,7 +95,7 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
 void lock_storage(struct varve_remat *remat, uint32_t storage);
 void unlock_storage(struct varve_remat *remat, uint32_t storage);
 
-/* materialize.c */
+/* remat_materialize.c */
 
 /// The tensor, which is not defined, becomes so.
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message);
@@ -104,7 +104,7 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
 /// locked again before these run. False: none became evictable, or it has been done too often for this operation.
 bool materialize_unlock_waiting(struct varve_remat *remat);
 
-/* banish.c */
+/* remat_banish.c */
 
 /// For each new tensor of an operator, before its run.
 bool banish_add_dependents(struct varve_remat *remat, uint32_t op);
@@ -115,7 +115,7 @@ void banish_unlock_inputs(struct varve_remat *remat, uint32_t op);
 /// Let the storage go for good if nobody needs it.
 void banish_try(struct varve_remat *remat, uint32_t storage);
 
-/* collect.c */
+/* remat_collect.c */
 
 /// Forget the tensor, its storage, and what was kept for their sake, as far as nobody can need them.
 void collect_from(struct varve_remat *remat, uint32_t tensor);

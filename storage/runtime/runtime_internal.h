@@ -73,12 +73,12 @@ struct varve_tensor {
 /// The error of an operation of the planner's, with the operator's name where only the planner's number was known.
 int runtime_result(struct varve_runtime *runtime, int error, struct varve_message *message);
 
-/* tensor.c */
+/* runtime_tensor.c */
 
 /// A handle of the planner's tensor, whose reference it takes. NULL: no memory.
 struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output);
 
-/* recipe.c */
+/* runtime_recipe.c */
 
 /// `types`: outputs of the call. The constant and the view's geometry are set by the caller. NULL: no memory.
 struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call, enum recipe_kind kind);
@@ -92,7 +92,7 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
                struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message);
 
-/* drive.c */
+/* runtime_drive.c */
 
 /// The planner's driver for the runtime.
 void drive_init(struct varve_runtime *runtime, struct varve_remat_driver *driver_out);
@@ -100,11 +100,11 @@ void drive_init(struct varve_runtime *runtime, struct varve_remat_driver *driver
 uint64_t drive_on_miss(void *context, const struct varve_alloc_miss *miss);
 uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss);
 
-/* emit.c */
+/* runtime_emit.c */
 
 void emit_event(struct varve_runtime *runtime, const struct varve_remat_event *event);
 
-/* log.c: each does nothing without a log */
+/* runtime_log.c: each does nothing without a log */
 
 void log_constant(struct varve_tensor *tensor, uint64_t bytes);
 void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct varve_tensor *const *inputs,

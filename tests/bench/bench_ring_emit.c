@@ -8,16 +8,16 @@
  *
  * Without VARVE_SESSION it measures what an event costs that nobody records.
  */
-#include "trace/recorder/emit.h"
-#include "trace/recorder/guest/clock.h"
-#include "trace/recorder/guest/confine.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/reentrant.h"
-#include "trace/recorder/guest/signals.h"
-#include "trace/recorder/guest/text.h"
+#include "trace/recorder/emit_slow.h"
+#include "trace/guest/guest_clock.h"
+#include "trace/guest/confinement.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/reentrant.h"
+#include "trace/guest/guest_signals.h"
+#include "trace/guest/guest_text.h"
 #include "trace/recorder/overflow.h"
 #include "trace/recorder/ring.h"
-#include "trace/recorder/second_sink.h"
+#include "trace/recorder/sink_emit.h"
 #include "trace/recorder/session.h"
 #include "trace/trace.h"
 

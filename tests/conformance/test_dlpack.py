@@ -328,8 +328,8 @@ class Import(Dlpack):
             varve.from_dlpack(__import__("datetime").datetime_CAPI)
 
     def test_example(self):
-        """storage/examples/dlpack_numpy.py, as a user runs it: what it prints, and nothing is left at its ends."""
-        example = os.path.join(ROOT, "storage", "examples", "dlpack_numpy.py")
+        """docs/examples/dlpack_numpy.py, as a user runs it: what it prints, and nothing is left at its ends."""
+        example = os.path.join(ROOT, "docs", "examples", "dlpack_numpy.py")
         result = subprocess.run([sys.executable, example], env={**os.environ,
                                                                 "PYTHONPATH": os.path.join(ROOT, "notebooks")},
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

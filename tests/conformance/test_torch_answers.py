@@ -44,7 +44,7 @@ class Declarations(recording.Case):
         lines.append('printf("\\"version\\": %d}", VARVE_TORCH_INTERFACE_VERSION);')
         source = os.path.join(self.folder, "layout.c")
         with open(source, "w", encoding="utf-8") as stream:
-            stream.write('#include <stdio.h>\n#include "alloc/frontend/torch/torch.h"\nint'
+            stream.write('#include <stdio.h>\n#include "alloc/frontend/torch.h"\nint'
                          ' main(void)\n{\nputchar(123);\n'
                          + "\n".join(lines) + "\nreturn 0;\n}\n")
         program = os.path.join(self.folder, "layout")
@@ -53,7 +53,7 @@ class Declarations(recording.Case):
 
     def test_functions(self):
         """Names and numbers of arguments, and the states and actions in their order."""
-        with open(os.path.join(recording.ROOT, "alloc/frontend/torch/torch.h"), encoding="utf-8") as stream:
+        with open(os.path.join(recording.ROOT, "alloc/frontend/torch.h"), encoding="utf-8") as stream:
             header = stream.read()
         declared = {name: arguments.count(",") + 1 if arguments.strip() != "void" else 0
                     for name, arguments in re.findall(

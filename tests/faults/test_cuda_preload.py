@@ -226,7 +226,7 @@ class EntryPoints(CudaCase):
 
     def test_linked(self):
         self.way(recording.program("cuda_linked"))
-        with open(os.path.join(recording.ROOT, "trace/recorder/cuda/hooks.h"), encoding="utf-8") as stream:
+        with open(os.path.join(recording.ROOT, "trace/recorder/cuda/cuda_hooks.h"), encoding="utf-8") as stream:
             hooked = set(re.findall(r"^    X\((cu[A-Z]\w+)", stream.read(), re.M))
         not_called = {name for name in hooked if "_ptsz" not in name} - {line.name for line in self.calls()}
         self.assertEqual(not_called, {"cuGetProcAddress", "cuGetProcAddress_v2", "cuMemGetAddressRange_v2",

@@ -302,7 +302,7 @@ print(json.dumps(said))
 
 def offset_of_ring_count():
     """In struct process_control, from its source."""
-    with open(os.path.join(recording.ROOT, "trace", "format", "session.h"), encoding="utf-8") as stream:
+    with open(os.path.join(recording.ROOT, "trace", "format", "session_format.h"), encoding="utf-8") as stream:
         text = stream.read()
     body = re.search(r"struct process_control \{(.*?)_Alignas\(64\) uint32_t ring_count", text, re.S).group(1)
     sizes = {"uint64_t": 8, "uint32_t": 4, "int32_t": 4}

@@ -6,7 +6,7 @@
  */
 #include "fuzz/target.h"
 
-#include "alloc/config/tokens.h"
+#include "alloc/core/config_tokens.h"
 #include "alloc/policy/rounding.h"
 
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #include "fuzz/target.h"
 
-#include "analysis/history/input/stream.h"
-#include "analysis/placement/buffer_file.h"
+#include "analysis/base/input_stream.h"
+#include "analysis/whatif/buffer_file.h"
 
 #include <stdlib.h>
 #include <string.h>

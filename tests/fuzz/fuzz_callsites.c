@@ -6,9 +6,9 @@
 #include "fuzz/target.h"
 
 #include "trace/error.h"
-#include "trace/symbols/callsites/callsites.h"
-#include "trace/symbols/callsites/intern.h"
-#include "trace/symbols/callsites/reader.h"
+#include "trace/callsites/callsites.h"
+#include "trace/callsites/callsite_intern.h"
+#include "trace/callsites/callsite_reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #include "fuzz/target.h"
 
-#include "analysis/dtr/check.h"
-#include "analysis/history/input/stream.h"
+#include "analysis/dtr/dtr_check.h"
+#include "analysis/base/input_stream.h"
 
 #include <stdlib.h>
 #include <string.h>

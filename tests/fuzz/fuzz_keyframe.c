@@ -7,7 +7,7 @@
 #include "fuzz/target.h"
 
 #include "trace/error.h"
-#include "trace/model/layout/layout.h"
+#include "trace/model/layout.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 

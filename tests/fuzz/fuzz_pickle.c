@@ -5,7 +5,7 @@
  */
 #include "fuzz/target.h"
 
-#include "analysis/history/pytorch/snapshot.h"
+#include "analysis/snapshot/snapshot_read.h"
 
 #include <stdlib.h>
 #include <string.h>

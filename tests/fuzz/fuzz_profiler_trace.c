@@ -5,8 +5,8 @@
  */
 #include "fuzz/target.h"
 
-#include "analysis/history/input/stream.h"
-#include "analysis/import/profiler.h"
+#include "analysis/base/input_stream.h"
+#include "analysis/import/import_profiler.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,9 +5,9 @@
  */
 #include "fuzz/target.h"
 
-#include "analysis/history/input/stream.h"
-#include "analysis/import/log.h"
-#include "analysis/import/rmm.h"
+#include "analysis/base/input_stream.h"
+#include "analysis/import/import_log.h"
+#include "analysis/import/import_rmm.h"
 
 #include <stdlib.h>
 #include <string.h>

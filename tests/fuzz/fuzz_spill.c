@@ -6,11 +6,11 @@
  */
 #include "fuzz/target.h"
 
-#include "trace/collector/process.h"
+#include "trace/collector/traced_process.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/error.h"
-#include "trace/format/ring.h"
+#include "trace/format/ring_format.h"
 #include "trace/record.h"
 
 #include <fcntl.h>

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
-#include "alloc/device/cuda/driver.h"
+#include "alloc/device/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <signal.h>

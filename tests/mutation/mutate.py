@@ -30,7 +30,7 @@ import sys
 import time
 
 LAYERS = ("trace", "alloc", "storage", "analysis")
-ELSEWHERE = re.compile(r"(^storage/examples/|_(aarch64|generic|none)\.c$|/no_protobuf\.c$)")
+ELSEWHERE = re.compile(r"(^docs/examples/|_(aarch64|generic|none)\.c$|/no_protobuf\.c$)")
 MAGIC = b"varve fault no."
 ASLEEP, NOTING = 0, -1
 LIMIT = 600  # seconds of a test without a fault

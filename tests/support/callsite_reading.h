@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: the definitions of a test program, included by one file of each */
 /*
- * For the tests of trace/recorder/stacks/callsite.c: a reader of the call-site file that accepts nothing but whole,
+ * For the tests of trace/stacks/callsite_here.c: a reader of the call-site file that accepts nothing but whole,
  * well-formed entries; stand-ins for the rest of the recorder and for a Python interpreter; and a function that calls
  * a hook by a chosen path, so that any number of distinct stacks can be made.
  */
 #ifndef VARVE_TESTS_SUPPORT_CALLSITE_READING_H
 #define VARVE_TESTS_SUPPORT_CALLSITE_READING_H
 
-#include "trace/recorder/guest/clock.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/own_stack/switch.h"
-#include "trace/recorder/guest/reentrant.h"
-#include "trace/recorder/guest/signals.h"
-#include "trace/recorder/stacks/callsite.h"
-#include "trace/recorder/stacks/callsite_table.h"
-#include "trace/recorder/stacks/modules.h"
-#include "trace/recorder/stacks/python/memo.h"
-#include "trace/recorder/stacks/python/parent_stack.h"
-#include "trace/recorder/stacks/python/stack.h"
-#include "trace/format/callsite_file.h"
-#include "trace/format/session.h"
+#include "trace/guest/guest_clock.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/own_stack.h"
+#include "trace/guest/reentrant.h"
+#include "trace/guest/guest_signals.h"
+#include "trace/stacks/callsite_here.h"
+#include "trace/stacks/callsite_table.h"
+#include "trace/stacks/modules.h"
+#include "trace/stacks/python_memo.h"
+#include "trace/stacks/parent_stack.h"
+#include "trace/stacks/python_stack.h"
+#include "trace/format/callsite_format.h"
+#include "trace/format/session_format.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * Call-site files made by hand from the format of trace/format/callsite_file.h, for the tests of what reads them.
+ * Call-site files made by hand from the format of trace/format/callsite_format.h, for the tests of what reads them.
  */
 #ifndef VARVE_TESTS_SUPPORT_CALLSITES_H
 #define VARVE_TESTS_SUPPORT_CALLSITES_H
 
 #include <cmocka.h>
 
-#include "trace/format/callsite_file.h"
+#include "trace/format/callsite_format.h"
 
 #include <stdio.h>
 #include <stdlib.h>

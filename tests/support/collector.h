@@ -9,14 +9,14 @@
 
 #include <cmocka.h>
 
-#include "trace/collector/clock.h"
+#include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
 #include "support/query.h"
 #include "support/random.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/error.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
+#include "trace/format/ring_format.h"
+#include "trace/format/session_format.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "analysis/history/pytorch/snapshot.h"
+#include "analysis/snapshot/snapshot_read.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include "support/collector.h"
 #include "support/sink_item.h"
-#include "trace/base/array.h"
+#include "base/grown_array.h"
 #include "trace/error.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"

@@ -6,9 +6,9 @@
 #ifndef VARVE_TESTS_SUPPORT_RECORDER_ABSENT_H
 #define VARVE_TESTS_SUPPORT_RECORDER_ABSENT_H
 
-#include "trace/recorder/guest/clock.h"
-#include "trace/recorder/guest/reentrant.h"
-#include "trace/recorder/guest/signals.h"
+#include "trace/guest/guest_clock.h"
+#include "trace/guest/reentrant.h"
+#include "trace/guest/guest_signals.h"
 
 __thread uint32_t recorder_reentrant_depth;
 uint32_t varve_clock_is_tsc;

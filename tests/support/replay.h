@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "analysis/history/read.h"
+#include "analysis/history/history_read.h"
 #include "analysis/replay/replay.h"
 
 #include <stdlib.h>

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector: rounds over all rings, commits, the end of a recording. run.c drives it while a
- * program runs, recover.c after its own death. Ring space is handed back only after a commit, so that
+ * The collector: rounds over all rings, commits, the end of a recording. record_run.c drives it while a
+ * program runs, recover_run.c after its own death. Ring space is handed back only after a commit, so that
  * whatever dies, each record is either in a ring (or spill) or in the database. A full disk stops the
  * draining and nothing else: rings fill, producers follow their overflow policy, and the commit is tried
  * again.
  */
 #include "trace/collector/collector.h"
 
-#include "trace/collector/clock.h"
-#include "trace/collector/exec.h"
-#include "trace/collector/grant.h"
-#include "trace/collector/keep.h"
-#include "trace/collector/live.h"
+#include "trace/collector/collector_clock.h"
+#include "trace/collector/unrecorded_programs.h"
+#include "trace/collector/growth_grant.h"
+#include "trace/collector/keep_policy.h"
+#include "trace/collector/live_figures.h"
 #include "trace/collector/session/liveness.h"
-#include "trace/collector/merge.h"
-#include "trace/collector/process.h"
-#include "trace/collector/retire.h"
+#include "trace/collector/ring_merge.h"
+#include "trace/collector/traced_process.h"
+#include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/rss.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/error.h"
-#include "trace/format/session.h"
-#include "trace/model/derive/derive.h"
-#include "trace/base/downsample.h"
+#include "trace/format/session_format.h"
+#include "trace/model/derive.h"
+#include "base/downsample.h"
 #include "trace/record.h"
-#include "trace/store/allocations.h"
-#include "trace/store/derived.h"
-#include "trace/store/resume.h"
-#include "trace/store/rows.h"
-#include "trace/store/storages.h"
+#include "trace/store/allocation_store.h"
+#include "trace/store/derived_tables.h"
+#include "trace/store/store_resume.h"
+#include "trace/store/small_tables.h"
+#include "trace/store/storage_store.h"
 #include "trace/store/store.h"
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/callsites/callsites.h"
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -103,7 +103,7 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     collect_live_round(collector, now_ns);
 }
 
-/* The clock of a round may serve as watermark once it is ROUND_MIN_NS old: see merge.c. */
+/* The clock of a round may serve as watermark once it is ROUND_MIN_NS old: see ring_merge.c. */
 static void advance_round_ticks(struct collector *collector, uint64_t now_ns)
 {
     if (collector->candidate_ns != 0 && now_ns - collector->candidate_ns < ROUND_MIN_NS) {

@@ -9,15 +9,15 @@
 #ifndef VARVE_TRACE_COLLECTOR_COLLECTOR_H
 #define VARVE_TRACE_COLLECTOR_COLLECTOR_H
 
-#include "trace/collector/allocator.h"
-#include "trace/collector/bounds.h"
-#include "trace/collector/clock.h"
-#include "trace/collector/live.h"
-#include "trace/collector/process.h"
+#include "trace/collector/own_allocators.h"
+#include "trace/collector/memory_bounds.h"
+#include "trace/collector/collector_clock.h"
+#include "trace/collector/live_figures.h"
+#include "trace/collector/traced_process.h"
 #include "trace/collector/rss.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/record.h"
-#include "trace/store/rows.h"
+#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"
 
@@ -77,9 +77,9 @@ struct collector {
     bool has_opened_files;
     struct ring_reader **readers;
     size_t reader_count, reader_capacity;
-    struct ring_reader **heap; /* merge.c */
+    struct ring_reader **heap; /* ring_merge.c */
     size_t heap_count, heap_capacity;
-    struct ring_reader *deferred; /* merge.c: readers whose next record is deferred */
+    struct ring_reader *deferred; /* ring_merge.c: readers whose next record is deferred */
     bool must_rebuild;            /* one of them was released: the heap is out of order */
     uint32_t thread_count;        /* rings ever opened */
     uint64_t seq;
@@ -158,7 +158,7 @@ int collector_publish(struct collector *collector, const char *database_path, st
 void collector_close(struct collector *collector);
 void collector_result(const struct collector *collector, struct varve_collect_result *result);
 
-/* second_sink.c: what the second sink gets from here (format/sink_provider.h) */
+/* sink_state.c: what the second sink gets from here (format/sink_provider.h) */
 
 /// Open the provider library in this process. Errors: VARVE_ERROR_UNSUPPORTED, with the reason.
 int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message);
@@ -178,7 +178,7 @@ void collect_sink_thread_end(struct collector *collector, const struct ring_read
 int collect_meta_text(struct collector *collector, const char *key, const char *value);
 int collect_meta_integer(struct collector *collector, const char *key, int64_t value);
 
-/* collector/lttng.c: the LTTng session around a recording */
+/* collector/lttng_recording.c: the LTTng session around a recording */
 
 /// Before the program is started. Without LTTng: a remark, and VARVE_OK, unless it is the only sink.
 int collect_lttng_start(struct collector *collector, const struct varve_collect_options *options,

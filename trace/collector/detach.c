@@ -4,9 +4,9 @@
  * is done here. Numbers of processes are given out again: the collector is known by the lock that it holds, and told by
  * a descriptor that was its own when that was seen.
  */
-#include "trace/collector/attach/attach.h"
-#include "trace/collector/attach/hooked.h"
-#include "trace/collector/session/mapped.h"
+#include "trace/collector/programs/attach_run.h"
+#include "trace/collector/programs/hooked_processes.h"
+#include "trace/collector/session/mapped_recordings.h"
 #include "trace/error.h"
 #include "trace/trace.h"
 

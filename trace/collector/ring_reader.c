@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The consumer's end of a ring and of its pieces (order and invariants: format/ring.h). What it reads is not
+ * The consumer's end of a ring and of its pieces (order and invariants: format/ring_format.h). What it reads is not
  * trusted: sizes are checked when the file is opened, positions at every refresh, so that a damaged file of a
  * crashed run can end a ring but not the collector. Records stay in the ring until ring_reader_release, which
  * the collector calls after they are committed.
  */
 #include "trace/collector/ring_reader.h"
 
-#include "trace/collector/process.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/traced_process.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
+#include "trace/format/ring_format.h"
+#include "trace/format/session_format.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 
@@ -122,7 +122,8 @@ void ring_reader_skip_overwritten(struct ring_reader *reader)
     }
 }
 
-/* The producer makes do with fewer slots (format/ring.h), which it says before it uses one for the second time. */
+/* The producer makes do with fewer slots (format/ring_format.h), which it says before it uses one for the second time.
+ * */
 static void take_capacity(struct ring_reader *reader)
 {
     const uint32_t capacity = __atomic_load_n(&reader->ring->capacity, __ATOMIC_ACQUIRE);
@@ -135,7 +136,7 @@ static void take_capacity(struct ring_reader *reader)
 void ring_reader_refresh(struct ring_reader *reader)
 {
     struct ring_header *ring = reader->ring;
-    /* the order of these loads is the protocol: see format/ring.h and merge.c */
+    /* the order of these loads is the protocol: see format/ring_format.h and ring_merge.c */
     bool is_retired = __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED;
     uint64_t emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE);
     uint64_t spill = __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE);

@@ -33,9 +33,9 @@ struct ring_reader {
     int64_t last_ns;
     uint64_t sequence;               /* number of the last one, lost records counted */
     uint64_t gaps, gap_rows;         /* of a rebuilt recording: records that are missing, markers that say so */
-    uint64_t key;                    /* merge.c: when the next record is due */
-    const struct varve_record *next; /* merge.c: the next record, as long as none is taken */
-    bool is_deferred;                /* merge.c: its next record waited for another ring once */
+    uint64_t key;                    /* ring_merge.c: when the next record is due */
+    const struct varve_record *next; /* ring_merge.c: the next record, as long as none is taken */
+    bool is_deferred;                /* ring_merge.c: its next record waited for another ring once */
     uint64_t deferred_addr;
     struct ring_reader *next_deferred;
     bool is_in_flight; /* a record was being written at the last refresh */
@@ -46,11 +46,11 @@ struct ring_reader {
     bool has_counted_orphans;
     const char *damage; /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
     const struct session_directory *directory;
-    int piece_fd;                       /* -1: not open */
-    uint64_t granted_bytes;             /* of memory that the collector has given to its file */
-    uint64_t unreadable;                /* published records that stood in what is gone of the files */
-    uint64_t unfolded;                  /* events taken, beyond one for each record taken (trace/record_fold.h) */
-    uint32_t parts;                     /* merge.c: of these, of the record that comes next, which is not taken yet */
+    int piece_fd;           /* -1: not open */
+    uint64_t granted_bytes; /* of memory that the collector has given to its file */
+    uint64_t unreadable;    /* published records that stood in what is gone of the files */
+    uint64_t unfolded;      /* events taken, beyond one for each record taken (trace/record_fold.h) */
+    uint32_t parts;         /* ring_merge.c: of these, of the record that comes next, which is not taken yet */
     const struct varve_record *staging; /* NULL: not looked for yet */
     bool has_staging_apart;             /* it is a mapping of its own */
     struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */

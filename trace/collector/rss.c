@@ -3,21 +3,21 @@
  * Samples of the resident memory of recorded processes. /proc/PID/status has what is resident now and the most that
  * ever was (VmHWM), so that no peak between two samples is missed but one just before the end; of the program itself
  * waitpid reports that as well. Samples are 10 ms apart, and further where reading them would take more than a
- * hundredth of a CPU. They are thinned as those of the allocations are. process.c, retire.c and
+ * hundredth of a CPU. They are thinned as those of the allocations are. traced_process.c, retire_ended.c and
  * collector.c call it.
  */
 #include "trace/collector/rss.h"
 
-#include "trace/collector/clock.h"
+#include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/process.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/traced_process.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/liveness.h"
 #include "trace/error.h"
-#include "trace/format/session.h"
-#include "trace/base/downsample.h"
-#include "trace/base/proc_file.h"
-#include "trace/store/rows.h"
+#include "trace/format/session_format.h"
+#include "base/downsample.h"
+#include "base/proc_file.h"
+#include "trace/store/small_tables.h"
 
 #include <fcntl.h>
 #include <stdio.h>

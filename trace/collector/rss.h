@@ -3,7 +3,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_RSS_H
 #define VARVE_TRACE_COLLECTOR_RSS_H
 
-#include "trace/base/downsample.h"
+#include "base/downsample.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
  * Source: cap_bprm_creds_from_file in security/commoncap.c of Linux (version 6.12).
  */
 #include "trace/format/exec_check.h"
-#include "trace/base/syscall.h"
+#include "base/syscall.h"
 
 #include <elf.h>
 #include <fcntl.h>

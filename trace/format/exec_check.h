@@ -7,7 +7,7 @@
 #ifndef VARVE_TRACE_FORMAT_EXEC_CHECK_H
 #define VARVE_TRACE_FORMAT_EXEC_CHECK_H
 
-#include "trace/format/session.h"
+#include "trace/format/session_format.h"
 
 #include <stdbool.h>
 

@@ -4,7 +4,7 @@
  * or those of a record before. A heap event takes about 8 bytes, and 4 more with stacks. Runs in the workload
  * (recorder/overflow.c) and in the collector.
  */
-#include "trace/format/ring.h"
+#include "trace/format/ring_format.h"
 
 #include <string.h>
 

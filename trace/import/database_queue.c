@@ -7,9 +7,9 @@
  */
 #include "trace/import/database_queue.h"
 
-#include "trace/base/thread.h"
+#include "base/thread.h"
 #include "trace/error.h"
-#include "trace/model/event.h"
+#include "trace/model/model_event.h"
 #include "trace/store/store.h"
 
 #include <assert.h>

@@ -8,7 +8,7 @@
 #define VARVE_TRACE_IMPORT_DATABASE_QUEUE_H
 
 #include "trace/error.h"
-#include "trace/model/event.h"
+#include "trace/model/model_event.h"
 
 struct store;
 struct writer_queue;

@@ -6,18 +6,18 @@
  * moved over at the end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's
  * thread derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
-#include "trace/base/array.h"
+#include "base/grown_array.h"
 #include "trace/error.h"
 #include "trace/import/database_queue.h"
-#include "trace/model/derive/derive.h"
-#include "trace/model/event.h"
+#include "trace/model/derive.h"
+#include "trace/model/model_event.h"
 #include "trace/record.h"
-#include "trace/store/derived.h"
+#include "trace/store/derived_tables.h"
 #include "trace/store/publish.h"
-#include "trace/store/rows.h"
+#include "trace/store/small_tables.h"
 #include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
-#include "trace/symbols/callsites/names.h"
+#include "trace/callsites/frame_kinds.h"
 #include "trace/trace.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * How much of a call site's allocations were left as it made more of them: marks at multiples of a number of its own
  * allocations, which doubles when there are too many. What most of is freed and a few stay shows here, however uneven
- * the work around it is. totals.c adds to it, store/derived.c writes it.
+ * the work around it is. model_totals.c adds to it, store/derived_tables.c writes it.
  */
 #ifndef VARVE_TRACE_MODEL_CURVE_H
 #define VARVE_TRACE_MODEL_CURVE_H

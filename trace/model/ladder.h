@@ -2,7 +2,7 @@
 /*
  * The fragmentation ladder of one caching allocator, in bytes: why memory is reserved that no live request has. Each
  * reserved byte is of one rung, and reserved - live = the sum of the others. trace/store/views.sql defines the rungs;
- * model/layout/islands.c keeps them; views `ladder`, `ladder_change` and `ladder_peak` show them.
+ * model/layout_islands.c keeps them; views `ladder`, `ladder_change` and `ladder_peak` show them.
  */
 #ifndef VARVE_TRACE_MODEL_LADDER_H
 #define VARVE_TRACE_MODEL_LADDER_H

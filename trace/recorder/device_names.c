@@ -5,9 +5,9 @@
  * What a number means is emitted once. All of it lies in wiped pages: a fork child, whose CUDA is dead
  * anyway, begins with none.
  */
-#include "trace/recorder/guest/lock.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/signals.h"
+#include "trace/guest/guest_lock.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/guest_signals.h"
 #include "trace/trace.h"
 
 #include <string.h>

@@ -7,9 +7,9 @@
  */
 #include "trace/recorder/exec_look.h"
 #include "trace/recorder/exec_environment.h"
-#include "trace/recorder/guest/text.h"
+#include "trace/guest/guest_text.h"
 #include "trace/recorder/session.h"
-#include "trace/base/syscall.h"
+#include "base/syscall.h"
 #include "trace/format/exec_check.h"
 
 #include <string.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Notes about programs that are about to run, in the session's counts: the collector names those that it
- * records nothing of (collector/exec.c). Called by the hooks of the exec family, also in a vfork child:
+ * records nothing of (collector/unrecorded_programs.c). Called by the hooks of the exec family, also in a vfork child:
  * async-signal-safe, and nothing outlives the call but the note.
  */
 #include "trace/recorder/exec_note.h"
 #include "trace/recorder/exec_environment.h"
-#include "trace/recorder/guest/confine.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/text.h"
+#include "trace/guest/confinement.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/guest_text.h"
 #include "trace/recorder/session.h"
-#include "trace/base/syscall.h"
-#include "trace/format/session.h"
+#include "base/syscall.h"
+#include "trace/format/session_format.h"
 
 #include <string.h>
 #include <sys/stat.h>

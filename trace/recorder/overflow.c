@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when a ring is full. Signals are blocked (emit.c), but for naps. The thread may hold any
- * lock of the program, so no wait is unbounded. Called by emit.c for every record that takes the slow path.
+ * What happens when a ring is full. Signals are blocked (emit_slow.c), but for naps. The thread may hold any
+ * lock of the program, so no wait is unbounded. Called by emit_slow.c for every record that takes the slow path.
  */
 #include "trace/recorder/overflow.h"
-#include "trace/recorder/guest/confine.h"
-#include "trace/recorder/guest/own_stack/switch.h"
-#include "trace/recorder/guest/signals.h"
+#include "trace/guest/confinement.h"
+#include "trace/guest/own_stack.h"
+#include "trace/guest/guest_signals.h"
 #include "trace/recorder/ring.h"
 #include "trace/recorder/session.h"
 #include "trace/recorder/spill.h"
-#include "trace/base/syscall.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
+#include "base/syscall.h"
+#include "trace/format/ring_format.h"
+#include "trace/format/session_format.h"
 #include "trace/trace.h"
 
 /*
@@ -38,7 +38,7 @@ static void nap(struct nap *nap)
     nap->ns = nap->ns < NAP_LONGEST_NS ? 2 * nap->ns : nap->ns;
 }
 
-/* Only then may the ring be used again (format/ring.h). */
+/* Only then may the ring be used again (format/ring_format.h). */
 static bool ring_is_empty(const struct ring_header *ring)
 {
     return __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == ring->head;

@@ -3,19 +3,19 @@
  * The producer's side of a ring off the fast path: making its file, giving it memory step by step, retiring
  * it. A store into a tmpfs page that cannot be had kills the program with SIGBUS, so slots are opened to
  * the producer only after fallocate has put pages behind them; a ring whose file can't grow any more counts
- * as full. Called by emit.c and overflow.c.
+ * as full. Called by emit_slow.c and overflow.c.
  */
 #include "trace/recorder/ring.h"
-#include "trace/recorder/reserve.h"
-#include "trace/recorder/guest/clock.h"
-#include "trace/recorder/guest/confine.h"
-#include "trace/recorder/guest/file.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/text.h"
-#include "trace/recorder/second_sink.h"
+#include "trace/recorder/reserve_slot.h"
+#include "trace/guest/guest_clock.h"
+#include "trace/guest/confinement.h"
+#include "trace/guest/guest_file.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/guest_text.h"
+#include "trace/recorder/sink_emit.h"
 #include "trace/recorder/session.h"
-#include "trace/base/syscall.h"
-#include "trace/format/session.h"
+#include "base/syscall.h"
+#include "trace/format/session_format.h"
 
 #include <assert.h>
 #include <sys/mman.h>

@@ -7,10 +7,10 @@
 #ifndef VARVE_TRACE_RECORDER_RING_H
 #define VARVE_TRACE_RECORDER_RING_H
 
-#include "trace/recorder/guest/clock.h"
-#include "trace/recorder/guest/signals.h"
+#include "trace/guest/guest_clock.h"
+#include "trace/guest/guest_signals.h"
 #include "trace/recorder/session.h"
-#include "trace/format/ring.h"
+#include "trace/format/ring_format.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 

@@ -6,8 +6,8 @@
 #ifndef VARVE_TRACE_RECORDER_SESSION_H
 #define VARVE_TRACE_RECORDER_SESSION_H
 
-#include "trace/recorder/guest/clock.h"
-#include "trace/format/session.h"
+#include "trace/guest/guest_clock.h"
+#include "trace/format/session_format.h"
 #include "trace/format/sink_provider.h"
 
 #include <stdbool.h>

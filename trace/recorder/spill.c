@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pieces of a ring (format/ring.h). A spilled record goes to the staging slots, which are shared memory (it
+ * The pieces of a ring (format/ring_format.h). A spilled record goes to the staging slots, which are shared memory (it
  * survives SIGKILL from then on), and from there, packed, to the newest piece, all slots at once. Pieces are written,
  * not mapped: a page costs half of what it costs to map it, and none is in the program's own memory. The file is opened
  * anew for each write: a descriptor that is kept could be closed by the program and its number reused for a
  * file of its own.
  */
 #include "trace/recorder/spill.h"
-#include "trace/recorder/guest/file.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/text.h"
+#include "trace/guest/guest_file.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/guest_text.h"
 #include "trace/recorder/ring.h"
 #include "trace/recorder/session.h"
-#include "trace/base/syscall.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
+#include "base/syscall.h"
+#include "trace/format/ring_format.h"
+#include "trace/format/session_format.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * in the way is judged twice, at the beginning, to say so before the work, and at the end, by the kernel, in
  * the same step that moves the file: what was created meanwhile is not overwritten. Links are never followed:
  * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c,
- * import/database_writer.c, import/rebuild/rebuild.c) and by analysis/ for files of other formats.
+ * import/database_writer.c, import/rebuild.c) and by analysis/ for files of other formats.
  */
 #include "trace/store/publish.h"
 

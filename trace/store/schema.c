@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a trace database is: settings of the connection, tables and views, the vocabulary that explains its
- * codes, the indexes made at the end, and what SQLite's errors mean to our callers. writer.c calls it.
+ * codes, the indexes made at the end, and what SQLite's errors mean to our callers. page_writer.c calls it.
  */
 #include "trace/store/schema.h"
 

@@ -85,7 +85,7 @@ CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, strea
     number INTEGER, is_expandable INTEGER) STRICT;
 -- Segments and blocks of an allocator as they were after event seq: state at a later event = the last one before it and
 -- the events since. All allocators are written at the same events; none of an allocator: as it was at its last one;
--- process_id 0: none has changed. What `data` holds is in trace/model/layout/code.c.
+-- process_id 0: none has changed. What `data` holds is in trace/model/layout_code.c.
 CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
     -- the ladder then, as in ladder_peak_stat
     live INTEGER, rounding INTEGER, pending INTEGER, pools INTEGER, quantum INTEGER, cached INTEGER, unsplit INTEGER,

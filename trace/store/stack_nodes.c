@@ -2,9 +2,9 @@
 /* A hash index over the nodes written so far, by caller, symbol and address. */
 #include "trace/store/stack_nodes.h"
 
-#include "trace/base/array.h"
+#include "base/grown_array.h"
 #include "trace/error.h"
-#include "trace/store/rows.h"
+#include "trace/store/small_tables.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #ifndef VARVE_TRACE_STORE_STACK_NODES_H
 #define VARVE_TRACE_STORE_STACK_NODES_H
 
-#include "trace/base/index.h"
+#include "base/hash_index.h"
 
 #include <stddef.h>
 #include <stdint.h>

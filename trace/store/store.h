@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace database as those who fill it see it: open, append events, commit, finish. The small tables are in rows.h,
- * what follows from the events in derived.h, reading back in resume.h. One thread at a time owns a store.
+ * The trace database as those who fill it see it: open, append events, commit, finish. The small tables are in
+ * small_tables.h, what follows from the events in derived_tables.h, reading back in store_resume.h. One thread at a
+ * time owns a store.
  */
 #ifndef VARVE_TRACE_STORE_STORE_H
 #define VARVE_TRACE_STORE_STORE_H

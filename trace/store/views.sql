@@ -198,7 +198,7 @@ CREATE VIEW peak_time_process AS
     FROM total_process WHERE peak_seq IS NOT NULL;
 
 -- Live bytes after an event: of each while a trace is short, else of those that had the most in an interval of time,
--- and of the last in it (trace/base/downsample.h); allocated_max: the most since the row before.
+-- and of the last in it (base/downsample.h); allocated_max: the most since the row before.
 CREATE VIEW timeline AS
     SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
         s.live AS live_allocations

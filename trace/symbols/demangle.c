@@ -7,7 +7,7 @@
  */
 #include "trace/symbols/demangle.h"
 
-#include "trace/base/array.h"
+#include "base/grown_array.h"
 
 #include <demangle.h>
 #include <setjmp.h>

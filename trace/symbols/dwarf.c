@@ -7,9 +7,9 @@
  */
 #include "trace/symbols/dwarf.h"
 
-#include "trace/base/array.h"
-#include "trace/symbols/module.h"
-#include "trace/symbols/range.h"
+#include "base/grown_array.h"
+#include "trace/symbols/symbol_module.h"
+#include "trace/symbols/symbol_range.h"
 #include "trace/symbols/symbols.h"
 
 #include <assert.h>

@@ -3,14 +3,14 @@
  * Addresses in modules to functions, files and lines, after the program has ended. Keeps a few modules open,
  * the least recently used one goes first, so that memory stays bounded however many a recording has; callers
  * ask in the order of modules and addresses. Where the ELF files and their debug data are read:
- * module.c, dwarf.c. Called by symbols/callsites/finish.c.
+ * symbol_module.c, dwarf.c. Called by callsites/callsite_finish.c.
  */
 #include "trace/symbols/symbols.h"
 
 #include "trace/error.h"
 #include "trace/symbols/demangle.h"
 #include "trace/symbols/dwarf.h"
-#include "trace/symbols/module.h"
+#include "trace/symbols/symbol_module.h"
 
 #include <stdio.h>
 #include <stdlib.h>

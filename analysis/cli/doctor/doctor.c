@@ -7,8 +7,8 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/output/format.h"
-#include "analysis/output/json.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/json_writer.h"
 
 #include <stdarg.h>
 #include <stdio.h>

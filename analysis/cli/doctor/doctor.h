@@ -33,11 +33,11 @@ struct doctor_lines {
 
 void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state state, const char *effect,
                 const char *remedy, const char *found_format, ...) __attribute__((format(printf, 6, 7)));
-void doctor_check_machine(struct doctor_lines *lines);   /* machine.c */
-void doctor_check_libraries(struct doctor_lines *lines); /* libraries.c */
-void doctor_check_gpu(struct doctor_lines *lines);       /* gpu.c */
-void doctor_check_lttng(struct doctor_lines *lines);     /* lttng.c */
-void doctor_check_leftovers(struct doctor_lines *lines); /* leftovers.c */
+void doctor_check_machine(struct doctor_lines *lines);   /* doctor_machine.c */
+void doctor_check_libraries(struct doctor_lines *lines); /* doctor_libraries.c */
+void doctor_check_gpu(struct doctor_lines *lines);       /* doctor_gpu.c */
+void doctor_check_lttng(struct doctor_lines *lines);     /* doctor_lttng.c */
+void doctor_check_leftovers(struct doctor_lines *lines); /* doctor_leftovers.c */
 /// A line on a library that the dynamic linker finds, or on a part of this installation.
 void doctor_check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
                           const char *remedy);
@@ -50,7 +50,7 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes);
 /// Where PATH has `name`.
 bool program_find(const char *name, char *buffer, size_t buffer_bytes);
 
-/* gpu.c, gpu_python.c: parts of doctor_check_gpu */
+/* doctor_gpu.c, doctor_gpu_python.c: parts of doctor_check_gpu */
 
 /// Device nodes of the driver in `folder` (/dev), and the file in which the kernel module says its version.
 void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, const char *module);

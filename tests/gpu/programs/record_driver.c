@@ -203,7 +203,7 @@ static void contexts(CUdevice device)
     EXPECT_EVENT("dev_reset", MEMORY_NONE, "cuCtxDestroy", 0);
 }
 
-/* For the table of versions in trace/recorder/cuda/hooks.h. */
+/* For the table of versions in trace/recorder/cuda/cuda_hooks.h. */
 static void print_addresses(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);

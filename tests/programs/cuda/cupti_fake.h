@@ -7,7 +7,7 @@
 #ifndef VARVE_TESTS_PROGRAMS_CUDA_CUPTI_FAKE_H
 #define VARVE_TESTS_PROGRAMS_CUDA_CUPTI_FAKE_H
 
-#include "trace/recorder/cupti/driver.h"
+#include "trace/recorder/cupti/cupti_driver.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
  * Serves cudaMalloc in the driver's place, for tests of the recorder: pieces of one segment that it gets from
  * the driver by the same look-up as any program, in order and never reused. Reports on stderr what it did.
  */
-#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/cuda_hooks.h"
 #include "trace/trace.h"
 
 #include <dlfcn.h>

@@ -3,12 +3,12 @@
  * What python_frames.py cannot do by itself: an allocation's record from a thread that Python does not know, with the
  * stack that such a thread inherits; how many loops of the interpreter are on the C stack; and whether the hash that
  * python_stack_hash makes of what it remembers is that of the frames (the recorder would only be slower for another
- * one), by the sources of trace/recorder/stacks/python once more, without the recorder. Preloaded with
+ * one), by the sources of trace/stacks once more, without the recorder. Preloaded with
  * PYTHON_FRAMES_TIMER in the environment it maps and unmaps a page from a signal handler again and again.
  */
 #include "support/recorder_absent.h"
-#include "trace/recorder/stacks/python/memo.h"
-#include "trace/recorder/stacks/python/stack.h"
+#include "trace/stacks/python_memo.h"
+#include "trace/stacks/python_stack.h"
 #include "trace/trace.h"
 
 #include <dlfcn.h>

@@ -8,10 +8,10 @@
 #ifndef VARVE_TESTS_SUPPORT_ALLOC_TORCH_WORDS_H
 #define VARVE_TESTS_SUPPORT_ALLOC_TORCH_WORDS_H
 
-#include "alloc/frontend/registry/registry.h"
-#include "alloc/frontend/torch/pools.h"
-#include "alloc/frontend/torch/requests.h"
-#include "alloc/frontend/torch/torch.h"
+#include "alloc/frontend/registry.h"
+#include "alloc/frontend/torch_pools.h"
+#include "alloc/frontend/torch_requests.h"
+#include "alloc/frontend/torch.h"
 #include "support/cuda/device_play.h"
 #include "tests/cmocka.h"
 

@@ -8,7 +8,7 @@
 #define VARVE_TESTS_SUPPORT_CUDA_FAKE_STATE_H
 
 #include "alloc/alloc.h"
-#include "alloc/device/cuda/cuda.h"
+#include "alloc/device/cuda_device.h"
 
 #include <stdio.h>
 #include <string.h>

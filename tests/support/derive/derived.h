@@ -10,11 +10,11 @@
 #include "support/command.h"
 #include "support/query.h"
 #include "trace/error.h"
-#include "trace/model/derive/derive.h"
-#include "trace/model/event.h"
+#include "trace/model/derive.h"
+#include "trace/model/model_event.h"
 #include "trace/record.h"
-#include "trace/store/derived.h"
-#include "trace/store/rows.h"
+#include "trace/store/derived_tables.h"
+#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 
 #include <string.h>

@@ -7,11 +7,11 @@
 #define VARVE_TESTS_SUPPORT_DERIVE_LAB_H
 
 #include "trace/error.h"
-#include "trace/model/derive/derive.h"
+#include "trace/model/derive.h"
 #include "trace/model/domain.h"
-#include "trace/model/event.h"
-#include "trace/model/state.h"
-#include "trace/model/totals.h"
+#include "trace/model/model_event.h"
+#include "trace/model/model_state.h"
+#include "trace/model/model_totals.h"
 #include "trace/record.h"
 
 #include <setjmp.h>

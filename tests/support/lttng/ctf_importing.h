@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "analysis/import/ctf/ctf.h"
+#include "analysis/import/ctf.h"
 #include "support/lttng/ctf_writing.h"
 #include "support/query.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "analysis/import/ctf/plugin/sink.h"
+#include "analysis/import/ctf_sink.h"
 #include "support/lttng/ctf_writing.h"
 #include "support/sink_item.h"
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "trace/collector/lttng/session.h"
+#include "trace/collector/lttng_session.h"
 
 #include <errno.h>
 #include <grp.h>

@@ -8,10 +8,10 @@
  */
 #include "trace/collector/session/liveness.h"
 
-#include "trace/base/proc_file.h"
-#include "trace/collector/session/directory.h"
-#include "trace/collector/session/mapped.h"
-#include "trace/format/session.h"
+#include "base/proc_file.h"
+#include "trace/collector/session/recording_directory.h"
+#include "trace/collector/session/mapped_recordings.h"
+#include "trace/format/session_format.h"
 
 #include <dirent.h>
 #include <errno.h>

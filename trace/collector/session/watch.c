@@ -7,10 +7,10 @@
  */
 #include "trace/collector/session/watch.h"
 
-#include "trace/collector/session/directory.h"
-#include "trace/collector/session/mapped.h"
+#include "trace/collector/session/recording_directory.h"
+#include "trace/collector/session/mapped_recordings.h"
 #include "trace/error.h"
-#include "trace/format/session.h"
+#include "trace/format/session_format.h"
 #include "trace/trace.h"
 
 #include <dirent.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hooks of the calls by which a program confines itself: prctl and, for seccomp(2), which has no function of
- * its own, syscall. What the thread will need is made before the call; recorder/guest/confine.h says what
+ * its own, syscall. What the thread will need is made before the call; guest/confinement.h says what
  * holds after it. A filter that only refuses calls does no harm: its recorder gets errors and copes.
  */
-#include "trace/recorder/emit.h"
-#include "trace/recorder/guest/confine.h"
-#include "trace/recorder/heap/hooks.h"
-#include "trace/recorder/heap/real.h"
-#include "trace/base/syscall.h"
+#include "trace/recorder/emit_slow.h"
+#include "trace/guest/confinement.h"
+#include "trace/recorder/heap/heap_hooks.h"
+#include "trace/recorder/heap/heap_real.h"
+#include "base/syscall.h"
 
 #include <errno.h>
 #include <linux/filter.h>

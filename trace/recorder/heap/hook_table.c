@@ -4,10 +4,10 @@
  * What is a hook here and no function of struct heap_real is what the object of another function calls so.
  */
 #include "trace/recorder/heap/hook_table.h"
-#include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/guest/loaded_object.h"
+#include "trace/guest/elf_symbol.h"
+#include "trace/guest/loaded_object.h"
 #include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/real.h"
+#include "trace/recorder/heap/heap_real.h"
 
 #include <link.h>
 

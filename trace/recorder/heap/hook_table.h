@@ -3,7 +3,7 @@
 #ifndef VARVE_TRACE_RECORDER_HEAP_HOOK_TABLE_H
 #define VARVE_TRACE_RECORDER_HEAP_HOOK_TABLE_H
 
-#include "trace/recorder/guest/elf_entries.h"
+#include "trace/guest/elf_entries.h"
 
 /* Those of the allocator come first. */
 struct hook_table {

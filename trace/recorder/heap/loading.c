@@ -16,16 +16,16 @@
  * object takes from it would be recorded twice. That, and all else that is known to have been missed, is noted.
  */
 #include "trace/recorder/heap/loading.h"
-#include "trace/recorder/guest/elf_definitions.h"
-#include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/guest/loaded_object.h"
-#include "trace/recorder/guest/lock.h"
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/own_stack/switch.h"
-#include "trace/recorder/guest/reentrant.h"
+#include "trace/guest/elf_definitions.h"
+#include "trace/guest/elf_symbol.h"
+#include "trace/guest/loaded_object.h"
+#include "trace/guest/guest_lock.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/own_stack.h"
+#include "trace/guest/reentrant.h"
 #include "trace/recorder/heap/hook_table.h"
 #include "trace/recorder/heap/other_allocators.h"
-#include "trace/recorder/heap/real.h"
+#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
 
 #include <dlfcn.h>

@@ -2,13 +2,13 @@
 /*
  * A program that locks its memory must not pay for the recorder's: rings are files of which most has no page, which
  * locking would fill, and all counts against the program's limit. So what is mapped now is locked range by range,
- * without the recording's files, and what the recorder maps later is unlocked (guest/memory.c).
+ * without the recording's files, and what the recorder maps later is unlocked (guest/guest_memory.c).
  */
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/heap/hooks.h"
-#include "trace/recorder/heap/real.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/recorder/heap/heap_hooks.h"
+#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
-#include "trace/base/syscall.h"
+#include "base/syscall.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -13,14 +13,14 @@
  * the stack is that the end of the program. _exit, quick_exit and signals end a process without this event.
  */
 #include "trace/recorder/heap/main_end.h"
-#include "trace/base/syscall.h"
-#include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/guest/own_stack/switch.h"
-#include "trace/recorder/guest/signals.h"
-#include "trace/recorder/heap/hooks.h"
-#include "trace/recorder/heap/real.h"
+#include "base/syscall.h"
+#include "trace/guest/elf_symbol.h"
+#include "trace/guest/own_stack.h"
+#include "trace/guest/guest_signals.h"
+#include "trace/recorder/heap/heap_hooks.h"
+#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
-#include "trace/recorder/stacks/native/stack.h"
+#include "trace/stacks/native_stack.h"
 #include "trace/trace.h"
 
 #define FRAMES_MAX 256U

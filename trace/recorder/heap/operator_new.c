@@ -6,15 +6,15 @@
  * is recorded here.
  */
 #include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/guest/loaded_object.h"
-#include "trace/recorder/guest/own_stack/switch.h"
-#include "trace/recorder/guest/reentrant.h"
-#include "trace/recorder/guest/signals.h"
-#include "trace/recorder/heap/hooks.h"
-#include "trace/recorder/heap/malloc.h"
-#include "trace/recorder/heap/real.h"
-#include "trace/recorder/stacks/native/stack.h"
+#include "trace/guest/elf_symbol.h"
+#include "trace/guest/loaded_object.h"
+#include "trace/guest/own_stack.h"
+#include "trace/guest/reentrant.h"
+#include "trace/guest/guest_signals.h"
+#include "trace/recorder/heap/heap_hooks.h"
+#include "trace/recorder/heap/malloc_hooks.h"
+#include "trace/recorder/heap/heap_real.h"
+#include "trace/stacks/native_stack.h"
 #include "trace/record.h"
 
 #include <link.h>

@@ -5,13 +5,13 @@
  * Whoever is still bound to functions of one that was unloaded was unloaded too, so that its place is free again.
  */
 #include "trace/recorder/heap/other_allocators.h"
-#include "trace/recorder/guest/elf_definitions.h"
-#include "trace/recorder/guest/loaded_object.h"
-#include "trace/recorder/heap/hooks.h"
-#include "trace/recorder/heap/malloc.h"
-#include "trace/recorder/heap/map.h"
+#include "trace/guest/elf_definitions.h"
+#include "trace/guest/loaded_object.h"
+#include "trace/recorder/heap/heap_hooks.h"
+#include "trace/recorder/heap/malloc_hooks.h"
+#include "trace/recorder/heap/mmap_hooks.h"
 #include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/real.h"
+#include "trace/recorder/heap/heap_real.h"
 
 #include <errno.h>
 #include <string.h>

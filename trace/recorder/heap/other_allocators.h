@@ -6,7 +6,7 @@
 #ifndef VARVE_TRACE_RECORDER_HEAP_OTHER_ALLOCATORS_H
 #define VARVE_TRACE_RECORDER_HEAP_OTHER_ALLOCATORS_H
 
-#include "trace/recorder/guest/elf_symbol.h"
+#include "trace/guest/elf_symbol.h"
 
 #include <stdbool.h>
 

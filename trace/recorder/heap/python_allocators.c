@@ -9,9 +9,9 @@
  * mmap and malloc for them is recorded too, in domains of their own.
  */
 #include "trace/recorder/heap/python_allocators.h"
-#include "trace/recorder/guest/elf_file.h"
-#include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/heap/hooks.h"
+#include "trace/guest/elf_file.h"
+#include "trace/guest/elf_symbol.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/recorder/heap/main_end.h"
 #include "trace/trace.h"
 

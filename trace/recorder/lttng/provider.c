@@ -3,7 +3,7 @@
  * The provider library's one exported function, varve_sink_provider: a table of functions that call
  * tracepoints. Nothing is kept here between two calls. The program's threads are in the middle of a malloc
  * when they emit a record: no lock is taken, nothing is allocated, and no thread may be cancelled there.
- * Called by the recorder (second_sink.c) and the collector.
+ * Called by the recorder (sink_emit.c) and the collector.
  */
 #include "trace/format/sink_provider.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvarve-torch.so for Python: the declarations of alloc/frontend/torch/torch.h, which is where they are explained,
+"""libvarve-torch.so for Python: the declarations of alloc/frontend/torch.h, which is where they are explained,
 and methods that give Python values or raise RuntimeError. Calls are made without the interpreter's lock: the
 allocator's own locks are held by threads that may want it."""
 

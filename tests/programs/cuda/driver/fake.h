@@ -4,7 +4,7 @@
 #ifndef VARVE_TESTS_PROGRAMS_CUDA_DRIVER_FAKE_H
 #define VARVE_TESTS_PROGRAMS_CUDA_DRIVER_FAKE_H
 
-#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/cuda_hooks.h"
 
 #include <stdbool.h>
 

@@ -6,7 +6,7 @@
 #ifndef VARVE_TESTS_PROGRAMS_CUDA_DRIVER_RUNTIME_CALLS_H
 #define VARVE_TESTS_PROGRAMS_CUDA_DRIVER_RUNTIME_CALLS_H
 
-#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/cuda_hooks.h"
 
 #define X(name, ...) cuda_type_##name name;
 CUDA_RUNTIME_LIST(X)

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
-#include "alloc/config/tokens.h"
+#include "alloc/core/config_tokens.h"
 
 #include <locale.h>
 #include <math.h>

@@ -7,7 +7,7 @@
  */
 #include <cmocka.h>
 
-#include "alloc/core/state/lock.h"
+#include "alloc/core/allocator_lock.h"
 
 #include <pthread.h>
 #include <sched.h>

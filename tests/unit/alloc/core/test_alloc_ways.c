@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The short way of requests and frees (core/cached.h) against the long one: two allocators do the same, and one of them
- * counts searches for a garbage collection that never comes, which sends all it does the long way. Their addresses,
- * answers, events, statistics and snapshots are equal, and both pass the walker, whatever goes between one way and the
- * other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees. Either side may
- * hold handles in place of addresses, and free by address what it has a handle of. The side that goes the short way may
- * fold its records: unfolded, they are the events of the other one, field by field.
- * Costs: 1 s
+ * The short way of requests and frees (core/cached_path.h) against the long one: two allocators do the same, and one of
+ * them counts searches for a garbage collection that never comes, which sends all it does the long way. Their
+ * addresses, answers, events, statistics and snapshots are equal, and both pass the walker, whatever goes between one
+ * way and the other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees.
+ * Either side may hold handles in place of addresses, and free by address what it has a handle of. The side that goes
+ * the short way may fold its records: unfolded, they are the events of the other one, field by field. Costs: 1 s
  */
 #include <cmocka.h>
 
-#include "alloc/core/state/allocator.h"
+#include "alloc/core/allocator_state.h"
 #include "support/random.h"
 
 #include <stdlib.h>

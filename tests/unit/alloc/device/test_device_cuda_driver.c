@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What alloc/device/cuda/driver.h says of the CUDA driver, against the toolkit's own headers: numbers, sizes,
+ * What alloc/device/cuda_driver.h says of the CUDA driver, against the toolkit's own headers: numbers, sizes,
  * layouts, and each function's prototype, both under the name that the library exports and at the version
  * that the driver is asked for. The compiler does the comparing: with a toolkit at hand, a program that was
  * built has passed. Without one, that part is skipped.
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/device/cuda/driver.h"
+#include "alloc/device/cuda_driver.h"
 
 #include <stdio.h>
 #include <string.h>

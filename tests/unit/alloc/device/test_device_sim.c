@@ -6,9 +6,9 @@
  * segments.
  * Costs: 3 s
  */
-#include "alloc/device/resources.h"
-#include "alloc/device/sim/faults.h"
-#include "alloc/device/sim/sim.h"
+#include "alloc/device/device_resources.h"
+#include "alloc/device/sim_faults.h"
+#include "alloc/device/sim_device.h"
 #include "support/cuda/device_play.h"
 #include "support/random.h"
 #include "tests/cmocka.h"

@@ -4,10 +4,10 @@
  * that make no sense, which are an error and never a default.
  * Costs: 1 s
  */
-#include "alloc/frontend/registry/registry.h"
-#include "alloc/frontend/torch/pools.h"
-#include "alloc/frontend/torch/requests.h"
-#include "alloc/frontend/torch/torch.h"
+#include "alloc/frontend/registry.h"
+#include "alloc/frontend/torch_pools.h"
+#include "alloc/frontend/torch_requests.h"
+#include "alloc/frontend/torch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * filters of pools live as long as they are called.
  * Costs: 1 s
  */
-#include "alloc/frontend/torch/torch.h"
+#include "alloc/frontend/torch.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -5,13 +5,13 @@
  * is kept for a while. In a session that does not want them nothing arrives.
  * Costs: 1 s
  */
-#include "alloc/frontend/torch/requests.h"
+#include "alloc/frontend/torch_requests.h"
 #include "support/recorder.h"
-#include "alloc/frontend/torch/torch.h"
+#include "alloc/frontend/torch.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
-#include "trace/format/session.h"
+#include "trace/format/session_format.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 

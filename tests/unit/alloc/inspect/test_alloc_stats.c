@@ -6,8 +6,8 @@
  */
 #include "support/alloc/rig.h"
 
-#include "alloc/core/state/counters.h"
-#include "alloc/inspect/stats.h"
+#include "alloc/core/allocator_counters.h"
+#include "alloc/core/allocator_stats.h"
 #include "support/random.h"
 
 #define KEYS 122

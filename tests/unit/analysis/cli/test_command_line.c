@@ -11,7 +11,7 @@
 #include "analysis/analysis.h"
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/query/db.h"
+#include "analysis/query/database.h"
 #include "trace/trace.h"
 
 #include <stdio.h>

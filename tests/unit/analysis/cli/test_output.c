@@ -9,12 +9,12 @@
 #include "support/command.h"
 #include "support/random.h"
 
-#include "analysis/base/memory.h"
-#include "analysis/output/file.h"
-#include "analysis/output/format.h"
-#include "analysis/output/json.h"
-#include "analysis/output/table.h"
-#include "analysis/output/terminal.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/base/output_file.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/json_writer.h"
+#include "analysis/base/table.h"
+#include "analysis/base/terminal.h"
 #include "trace/trace.h"
 
 #include <dirent.h>

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "analysis/dtr/check.h"
-#include "analysis/history/input/stream.h"
+#include "analysis/dtr/dtr_check.h"
+#include "analysis/base/input_stream.h"
 #include "support/command.h"
 #include "support/random.h"
 

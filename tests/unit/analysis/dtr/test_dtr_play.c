@@ -6,8 +6,8 @@
  */
 #include <cmocka.h>
 
-#include "analysis/dtr/describe.h"
-#include "analysis/dtr/sweep.h"
+#include "analysis/dtr/dtr_describe.h"
+#include "analysis/dtr/dtr_sweep.h"
 #include "support/command.h"
 #include "support/random.h"
 

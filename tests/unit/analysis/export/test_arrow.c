@@ -8,7 +8,7 @@
  */
 #include "tests/cmocka.h"
 
-#include "analysis/export/arrow.h"
+#include "analysis/export/export_arrow.h"
 
 #include "tests/support/command.h"
 #include "trace/trace.h"

@@ -7,7 +7,7 @@
 #include "support/command.h"
 #include "support/history_python.h"
 
-#include "analysis/history/read.h"
+#include "analysis/history/history_read.h"
 #include "analysis/replay/replay.h"
 #include "trace/trace.h"
 

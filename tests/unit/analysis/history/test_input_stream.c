@@ -6,7 +6,7 @@
  */
 #include <cmocka.h>
 
-#include "analysis/history/input/stream.h"
+#include "analysis/base/input_stream.h"
 #include "support/command.h"
 #include "support/random.h"
 

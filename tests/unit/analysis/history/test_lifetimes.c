@@ -6,7 +6,7 @@
  */
 #include <cmocka.h>
 
-#include "analysis/history/lifetimes.h"
+#include "analysis/history/history_lifetimes.h"
 #include "support/replay.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include "support/history_python.h"
 
-#include "analysis/history/pickle/decoder.h"
+#include "analysis/snapshot/pickle_decoder.h"
 
 #include <inttypes.h>
 

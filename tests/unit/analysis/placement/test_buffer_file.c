@@ -6,8 +6,8 @@
  */
 #include "cmocka.h"
 
-#include "analysis/history/input/stream.h"
-#include "analysis/placement/buffer_file.h"
+#include "analysis/base/input_stream.h"
+#include "analysis/whatif/buffer_file.h"
 #include "support/command.h"
 #include "support/random.h"
 

@@ -8,8 +8,8 @@
  */
 #include "cmocka.h"
 
-#include "analysis/placement/exact.h"
-#include "analysis/placement/instance.h"
+#include "analysis/whatif/placement_exact.h"
+#include "analysis/whatif/placement_instance.h"
 #include "support/random.h"
 
 #include <stdlib.h>

@@ -10,9 +10,9 @@
 
 #include "support/command.h"
 
-#include "analysis/output/format.h"
-#include "analysis/query/callsites.h"
-#include "analysis/query/db.h"
+#include "analysis/base/number_format.h"
+#include "analysis/query/callsite_query.h"
+#include "analysis/query/database.h"
 #include "trace/trace.h"
 
 #include <stdio.h>

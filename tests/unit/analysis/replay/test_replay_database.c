@@ -8,8 +8,8 @@
 #include "support/history_python.h"
 #include "support/replay.h"
 
-#include "analysis/history/database.h"
-#include "analysis/history/read.h"
+#include "analysis/history/history_database.h"
+#include "analysis/history/history_read.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/import/import.h"
 

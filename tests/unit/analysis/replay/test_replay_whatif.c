@@ -7,8 +7,8 @@
  */
 #include "support/replay.h"
 
-#include "analysis/replay/before.h"
-#include "analysis/replay/ineffective.h"
+#include "analysis/replay/replay_before.h"
+#include "analysis/replay/ineffective_settings.h"
 
 static struct scene *make_scene(void)
 {

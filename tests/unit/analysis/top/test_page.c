@@ -8,16 +8,16 @@
 
 #include "support/command.h"
 
-#include "analysis/base/memory.h"
-#include "analysis/output/format.h"
-#include "analysis/output/json.h"
-#include "analysis/query/db.h"
-#include "analysis/top/page.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/json_writer.h"
+#include "analysis/query/database.h"
+#include "analysis/top/top_page.h"
 #include "trace/error.h"
 #include "trace/model/domain.h"
-#include "trace/model/leaders.h"
-#include "trace/store/live.h"
-#include "trace/store/rows.h"
+#include "trace/model/group_leaders.h"
+#include "trace/store/live_store.h"
+#include "trace/store/small_tables.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 #include "support/random.h"
 #include "support/replay.h"
 
-#include "analysis/whatif/advise.h"
-#include "analysis/whatif/candidates.h"
+#include "analysis/whatif/advise_search.h"
+#include "analysis/whatif/advise_candidates.h"
 
 #include <stdio.h>
 

@@ -10,10 +10,10 @@
 #include "support/random.h"
 #include "support/replay.h"
 
-#include "analysis/whatif/capacity.h"
-#include "analysis/whatif/demand.h"
-#include "analysis/whatif/frontier.h"
-#include "analysis/whatif/settings.h"
+#include "analysis/whatif/capacity_search.h"
+#include "analysis/whatif/live_demand.h"
+#include "analysis/whatif/frontier_search.h"
+#include "analysis/whatif/whatif_settings.h"
 
 static void expect_load(const struct scene *scene)
 {

@@ -8,7 +8,7 @@
  */
 #include "support/replay.h"
 
-#include "analysis/whatif/explain.h"
+#include "analysis/whatif/advise_explain.h"
 
 #include <stdio.h>
 

@@ -7,8 +7,8 @@
  */
 #include "support/replay.h"
 
-#include "analysis/whatif/demand.h"
-#include "analysis/whatif/settings.h"
+#include "analysis/whatif/live_demand.h"
+#include "analysis/whatif/whatif_settings.h"
 
 #include <math.h>
 

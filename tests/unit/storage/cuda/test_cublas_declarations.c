@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What storage/cuda/operators/cublas.h says of cuBLAS, against the toolkit's own header: numbers, and each function's
+ * What storage/cuda/cublas.h says of cuBLAS, against the toolkit's own header: numbers, and each function's
  * prototype. The compiler does the comparing: with a toolkit at hand, a program that was built has passed. Without
  * one it is skipped.
  * Costs: 1 s
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "storage/cuda/operators/cublas.h"
+#include "storage/cuda/cublas.h"
 
 #if __has_include(<cublas_v2.h>)
 #include <cublas_v2.h>

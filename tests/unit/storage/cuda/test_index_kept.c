@@ -7,7 +7,7 @@
  */
 #include <cmocka.h>
 
-#include "storage/cuda/index.h"
+#include "storage/cuda/gpu_index.h"
 #include "support/random.h"
 
 #include <stdlib.h>

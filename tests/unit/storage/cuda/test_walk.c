@@ -6,8 +6,8 @@
  */
 #include <cmocka.h>
 
-#include "storage/cuda/copy.h"
-#include "storage/cuda/walk.h"
+#include "storage/cuda/gpu_copy.h"
+#include "storage/cuda/gpu_walk.h"
 #include "support/random.h"
 
 #include <string.h>

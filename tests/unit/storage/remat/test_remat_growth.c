@@ -5,7 +5,7 @@
  *
  * Costs: 1 s
  */
-#include "storage/remat/growth.h"
+#include "storage/remat/remat_growth.h"
 #include "support/random.h"
 
 #include <cmocka.h>

@@ -5,9 +5,9 @@
  */
 #include "support/storage/runtime_rules.h"
 
-#include "analysis/dtr/check.h"
-#include "analysis/dtr/log.h"
-#include "analysis/dtr/play.h"
+#include "analysis/dtr/dtr_check.h"
+#include "analysis/dtr/dtr_log.h"
+#include "analysis/dtr/dtr_play.h"
 
 #include <signal.h>
 #include <stdio.h>

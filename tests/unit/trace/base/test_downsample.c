@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "support/random.h"
-#include "trace/base/downsample.h"
+#include "base/downsample.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "support/random.h"
-#include "trace/base/array.h"
-#include "trace/base/index.h"
-#include "trace/base/ranges.h"
+#include "base/grown_array.h"
+#include "base/hash_index.h"
+#include "base/range_set.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * the right stretch found among thousands, and on this machine within a microsecond of what the kernel says.
  * Costs: 1 s
  */
-#include "trace/collector/clock.h"
+#include "trace/collector/collector_clock.h"
 #include "support/random.h"
 #include "trace/collector/collector.h"
 #include "trace/error.h"

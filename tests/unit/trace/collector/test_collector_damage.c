@@ -9,11 +9,11 @@
  */
 #include "support/collector.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/process.h"
-#include "trace/collector/session/directory.h"
+#include "trace/collector/traced_process.h"
+#include "trace/collector/session/recording_directory.h"
 #include "trace/error.h"
-#include "trace/format/ring.h"
-#include "trace/format/session.h"
+#include "trace/format/ring_format.h"
+#include "trace/format/session_format.h"
 #include "trace/record.h"
 
 #define HEALTHY 50U

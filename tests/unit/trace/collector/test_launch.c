@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace/collector/launch/launch.c: signals, dispositions, environment, daemons and the way the collector ends. Each
+ * trace/collector/programs/launch.c: signals, dispositions, environment, daemons and the way the collector ends. Each
  * case that starts a program does so in a forked child (isolate), because launch_start changes the signals of its
  * process for good and launch_exit_like ends it. The programs are lines for /bin/sh; what they print comes back
  * through a pipe.
@@ -8,7 +8,7 @@
  */
 #include <cmocka.h>
 
-#include "trace/collector/launch/launch.h"
+#include "trace/collector/programs/launch.h"
 #include "trace/error.h"
 
 #include <dlfcn.h>

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace/collector/launch/check.c: which programs can be recorded. Every case is a file made for it in a temporary
- * folder; ELF files are headers only, since nothing here is run. What depends on the user (setuid, file capabilities)
- * is also looked at from a child that has become nobody.
- * Costs: 1 s
+ * trace/collector/programs/launch_check.c: which programs can be recorded. Every case is a file made for it in a
+ * temporary folder; ELF files are headers only, since nothing here is run. What depends on the user (setuid, file
+ * capabilities) is also looked at from a child that has become nobody. Costs: 1 s
  */
 #include <stdbool.h>
 #include <cmocka.h>
 
-#include "trace/collector/launch/check.h"
+#include "trace/collector/programs/launch_check.h"
 #include "trace/error.h"
 
 #include <elf.h>

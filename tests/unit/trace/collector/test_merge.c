@@ -9,10 +9,10 @@
  * Costs: 5 s
  */
 #include "support/collector.h"
-#include "trace/collector/clock.h"
+#include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/merge.h"
-#include "trace/format/ring.h"
+#include "trace/collector/ring_merge.h"
+#include "trace/format/ring_format.h"
 #include "trace/record.h"
 
 #define EVENTS 3000U

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <cmocka.h>
 
-#include "trace/collector/attach/registers.h"
+#include "trace/collector/programs/attach_registers.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "support/collector.h"
-#include "trace/base/proc_file.h"
-#include "trace/collector/process.h"
+#include "base/proc_file.h"
+#include "trace/collector/traced_process.h"
 #include "trace/collector/rss.h"
 
 /* A process that is what its page says it is. */

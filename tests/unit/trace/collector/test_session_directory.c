@@ -6,11 +6,11 @@
  * out.
  * Costs: 1 s
  */
-#include "trace/collector/clock.h"
-#include "trace/collector/session/directory.h"
-#include "trace/collector/session/mapped.h"
+#include "trace/collector/collector_clock.h"
+#include "trace/collector/session/recording_directory.h"
+#include "trace/collector/session/mapped_recordings.h"
 #include "trace/error.h"
-#include "trace/format/session.h"
+#include "trace/format/session_format.h"
 #include "trace/record.h"
 
 #include <setjmp.h>

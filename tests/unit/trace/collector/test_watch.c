@@ -6,7 +6,7 @@
  * Costs: 1 s
  */
 #include "support/collector.h"
-#include "trace/collector/live.h"
+#include "trace/collector/live_figures.h"
 #include "trace/collector/session/watch.h"
 #include "trace/trace.h"
 

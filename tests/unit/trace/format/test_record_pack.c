@@ -5,7 +5,7 @@
  * makes and stays within its two buffers. Buffers are allocated to the byte, for the address sanitizer.
  * Costs: 1 s
  */
-#include "trace/format/ring.h"
+#include "trace/format/ring_format.h"
 #include "support/random.h"
 
 #include <setjmp.h>

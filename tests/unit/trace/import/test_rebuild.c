@@ -8,9 +8,9 @@
  */
 #include "support/callsites.h"
 #include "support/rebuild.h"
-#include "trace/collector/clock.h"
-#include "trace/collector/merge.h"
-#include "trace/format/callsite_file.h"
+#include "trace/collector/collector_clock.h"
+#include "trace/collector/ring_merge.h"
+#include "trace/format/callsite_format.h"
 #include "trace/record.h"
 
 #define RING_RECORDS 8192U

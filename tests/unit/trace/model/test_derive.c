@@ -8,9 +8,9 @@
  */
 #include "support/derive/lab.h"
 #include "support/random.h"
-#include "trace/model/device/calls.h"
-#include "trace/model/device/names.h"
-#include "trace/model/scratch.h"
+#include "trace/model/device_calls.h"
+#include "trace/model/device_labels.h"
+#include "trace/model/allocation_scratch.h"
 
 #include <signal.h>
 #include <sys/mman.h>

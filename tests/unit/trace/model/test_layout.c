@@ -9,8 +9,8 @@
 #include "support/derive/blocks_model.h"
 #include "support/query.h"
 #include "trace/error.h"
-#include "trace/model/layout/code.h"
-#include "trace/model/layout/layout.h"
+#include "trace/model/layout_code.h"
+#include "trace/model/layout.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 

@@ -7,8 +7,8 @@
  */
 #include "support/derive/lab.h"
 #include "support/random.h"
-#include "trace/model/derive/join.h"
-#include "trace/model/leaders.h"
+#include "trace/model/derive_join.h"
+#include "trace/model/group_leaders.h"
 
 /* Just below a share and just at it, by each of the measures. */
 TEST(test_shares)

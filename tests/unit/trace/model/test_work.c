@@ -9,7 +9,7 @@
 
 #include "support/random.h"
 #include "trace/model/curve.h"
-#include "trace/model/work.h"
+#include "trace/model/process_work.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
  * made, one that is opened afterwards, and dlsym.
  * Costs: 1 s
  */
-#include "trace/recorder/guest/elf_definitions.h"
-#include "trace/recorder/guest/elf_entries.h"
+#include "trace/guest/elf_definitions.h"
+#include "trace/guest/elf_entries.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,10 +5,10 @@
  * Costs: 1 s
  */
 #include "support/recorder.h"
-#include "trace/format/session.h"
+#include "trace/format/session_format.h"
 #include "trace/record.h"
 
-#include "trace/recorder/guest/lock.h"
+#include "trace/guest/guest_lock.h"
 
 #include <limits.h>
 #include <pthread.h>

@@ -4,9 +4,9 @@
  * and beside the page that it never uses.
  * Costs: 1 s
  */
-#include "trace/store/bulk.h"
+#include "trace/store/bulk_pages.h"
 
-#include "trace/store/format.h"
+#include "trace/store/sqlite_format.h"
 
 #include "support/query.h"
 #include "support/random.h"

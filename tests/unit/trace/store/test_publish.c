@@ -13,8 +13,8 @@
 
 #include "support/command.h"
 
-#include "analysis/output/format.h"
-#include "analysis/base/memory.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/memory_or_exit.h"
 #include "trace/trace.h"
 
 #include <dirent.h>

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #include "tests/support/random.h"
-#include "trace/symbols/callsites/merge.h"
-#include "trace/symbols/callsites/names.h"
-#include "trace/symbols/callsites/plumbing.h"
+#include "trace/callsites/stack_merge.h"
+#include "trace/callsites/frame_kinds.h"
+#include "trace/callsites/plumbing.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,10 +10,10 @@
 #include "support/query.h"
 #include "support/random.h"
 #include "trace/error.h"
-#include "trace/format/callsite_file.h"
+#include "trace/format/callsite_format.h"
 #include "trace/store/store.h"
-#include "trace/symbols/callsites/callsites.h"
-#include "trace/symbols/callsites/reader.h"
+#include "trace/callsites/callsites.h"
+#include "trace/callsites/callsite_reader.h"
 
 #include <malloc.h>
 #include <unistd.h>

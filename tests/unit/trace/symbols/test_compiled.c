@@ -6,7 +6,7 @@
  */
 #include <cmocka.h>
 
-#include "trace/symbols/callsites/compiled.h"
+#include "trace/callsites/compiled_code.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/symbols/demangle.h"
-#include "trace/symbols/module.h"
-#include "trace/symbols/range.h"
+#include "trace/symbols/symbol_module.h"
+#include "trace/symbols/symbol_range.h"
 #include "trace/symbols/symbols.h"
 #include "trace/trace.h"
 

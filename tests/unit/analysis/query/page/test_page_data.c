@@ -13,12 +13,12 @@
 #include "support/query.h"
 #include "support/random.h"
 
-#include "analysis/base/memory.h"
-#include "analysis/query/db.h"
-#include "analysis/query/page/address_map.h"
-#include "analysis/query/page/allocations.h"
-#include "analysis/query/page/live.h"
-#include "analysis/query/page/writer.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/query/database.h"
+#include "analysis/page/page_addresses.h"
+#include "analysis/page/page_allocations.h"
+#include "analysis/page/page_live.h"
+#include "analysis/page/page_writer.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

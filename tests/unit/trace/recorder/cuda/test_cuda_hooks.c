@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trace/recorder/cuda/hooks.h says of the driver and of the runtime library, against the toolkit's own headers:
- * layouts, numbers, and each function's prototype, under the exported name and at the version of its row. The
- * compiler does the comparing: with a toolkit at hand, a program that was built has passed. The table itself
- * is looked at everywhere.
- * Costs: 1 s
+ * What trace/recorder/cuda/cuda_hooks.h says of the driver and of the runtime library, against the toolkit's own
+ * headers: layouts, numbers, and each function's prototype, under the exported name and at the version of its row. The
+ * compiler does the comparing: with a toolkit at hand, a program that was built has passed. The table itself is looked
+ * at everywhere. Costs: 1 s
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/cuda_hooks.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trace/recorder/cupti/driver.h says of CUPTI, against its own headers: numbers, layouts of what callbacks are
- * given, of the parameters of the driver's functions and of activity records, and prototypes. The compiler
- * does the comparing: with a toolkit at hand, a program that was built has passed. Without one it is skipped.
- * Costs: 1 s
+ * What trace/recorder/cupti/cupti_driver.h says of CUPTI, against its own headers: numbers, layouts of what callbacks
+ * are given, of the parameters of the driver's functions and of activity records, and prototypes. The compiler does the
+ * comparing: with a toolkit at hand, a program that was built has passed. Without one it is skipped. Costs: 1 s
  */
 #include <cmocka.h>
 
-#include "trace/recorder/cupti/driver.h"
+#include "trace/recorder/cupti/cupti_driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,11 +11,11 @@
 
 #include "support/random.h"
 #include "support/recorder_absent.h"
-#include "trace/recorder/guest/loaded_object.h"
-#include "trace/recorder/guest/stack_ends.h"
-#include "trace/recorder/stacks/native/stack.h"
-#include "trace/recorder/stacks/native/unwind_rules.h"
-#include "trace/recorder/stacks/native/window.h"
+#include "trace/guest/loaded_object.h"
+#include "trace/guest/stack_ends.h"
+#include "trace/stacks/native_stack.h"
+#include "trace/stacks/unwind_rules.h"
+#include "trace/stacks/native_window.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace/recorder/stacks/python/{layout,text,verify}.c on made-up objects: str objects of every kind against iconv, the
+ * trace/stacks/python_{layout,text,verify}.c on made-up objects: str objects of every kind against iconv, the
  * three line table formats against a table of lines from which they are written, offset by offset; and a thread state
- * with two frames, laid out as layout.c says, which is found good; after any one field is broken, or the whole of it is
- * noise, it is found bad, and no wrong pointer costs more than an answer. The real interpreters are asked in
- * faults/test_python_stack.py.
- * Costs: 2 s
+ * with two frames, laid out as python_layout.c says, which is found good; after any one field is broken, or the whole
+ * of it is noise, it is found bad, and no wrong pointer costs more than an answer. The real interpreters are asked in
+ * faults/test_python_stack.py. Costs: 2 s
  */
-#include "trace/recorder/guest/memory.h"
-#include "trace/recorder/stacks/python/frame.h"
-#include "trace/recorder/stacks/python/layout.h"
-#include "trace/recorder/stacks/python/text.h"
-#include "trace/recorder/stacks/python/verify.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/stacks/python_frame.h"
+#include "trace/stacks/python_layout.h"
+#include "trace/stacks/python_text.h"
+#include "trace/stacks/python_verify.h"
 #include "support/random.h"
 
 #include <iconv.h>

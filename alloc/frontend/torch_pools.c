@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private pools as PyTorch names them: those of graph captures, which come through the hooks of the pluggable
+ * allocator, and those of torch.cuda.MemPool, for which it has no hook and which the shim makes here.
+ */
+#include "alloc/frontend/torch_pools.h"
+#include "alloc/frontend/registry.h"
+#include "alloc/frontend/torch.h"
+
+static struct varve_pool_id pool_id(uint64_t capture, uint64_t user)
+{
+    return (struct varve_pool_id){capture, user};
+}
+
+static int describe(int error, struct varve_pool_id pool, const char *what, struct varve_message *message)
+{
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "pool (%llu, %llu): %s: %s", (unsigned long long)pool.capture,
+                                   (unsigned long long)pool.user, what, varve_strerror(error));
+}
+
+/* ---- hooks ---- */
+
+int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void *context, uint64_t stream),
+                     void *context, struct varve_message *message)
+{
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = varve_alloc_begin_allocate_to_pool(device->alloc, pool, filter, context);
+    return describe(error, pool, "allocating to it can't begin", message);
+}
+
+int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message *message)
+{
+    struct frontend_device *device = registry_find(ordinal);
+    if (registry_is_inherited()) {
+        return VARVE_OK;
+    }
+    int error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
+    return describe(error, pool, "nothing is allocated to it", message);
+}
+
+void torch_pool_release(int ordinal, struct varve_pool_id pool)
+{
+    struct frontend_device *device = registry_find(ordinal);
+    if (device != NULL) {
+        varve_alloc_release_pool(device->alloc, pool);
+    }
+}
+
+/* ---- for the shim ---- */
+
+int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct varve_pool_id pool = pool_id(capture, user);
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, registry_message());
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = varve_alloc_create_or_incref_pool(device->alloc, pool);
+    return describe(error, pool, "it can't be made", registry_message());
+}
+
+/* A change of a pool of a device that is open. */
+static int change(int ordinal, struct varve_pool_id pool,
+                  int (*act)(struct varve_alloc *alloc, struct varve_pool_id pool), const char *what)
+{
+    struct frontend_device *device = registry_find(ordinal);
+    int error = device != NULL ? act(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
+    return describe(error, pool, what, registry_message());
+}
+
+int varve_torch_drop_pool(int ordinal, uint64_t capture, uint64_t user)
+{
+    return change(ordinal, pool_id(capture, user), varve_alloc_release_pool, "it has no reference to drop");
+}
+
+int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user)
+{
+    return change(ordinal, pool_id(capture, user), varve_alloc_set_use_on_oom, "use_on_oom");
+}
+
+int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)
+{
+    return change(ordinal, pool_id(capture, user), varve_alloc_set_no_split, "no_split");
+}
+
+int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct frontend_device *device = registry_find(ordinal);
+    return device != NULL ? (int)varve_alloc_pool_use_count(device->alloc, pool_id(capture, user)) : 0;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the commands. Its end ends the process, since no command could go on: with one line, the status of a
+ * command that failed, and nothing half-written left behind.
+ */
+#ifndef VARVE_ANALYSIS_BASE_MEMORY_OR_EXIT_H
+#define VARVE_ANALYSIS_BASE_MEMORY_OR_EXIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define EXIT_STATUS_FAILED 2
+
+/// Ends the process with one line and status 2.
+void memory_exhausted(void) __attribute__((noreturn));
+/// The work is done, and only words about it may still fail: after the line `end` ends the process as the
+/// work has.
+void memory_exhausted_then(void (*end)(void));
+/// realloc that does not fail: see memory_exhausted.
+void *memory_resize(void *memory, size_t bytes);
+/// `array` of `count` items with room for one more; it doubles.
+void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
+char *memory_copy_text(const char *text); /* NULL gives NULL */
+/// Equal, or both NULL.
+bool memory_same_text(const char *a, const char *b);
+/// A stream into memory, and its end, after which `text` is the caller's, by free. `text` and `bytes` must
+/// outlive the stream.
+FILE *memory_stream(char **text, size_t *bytes);
+void memory_stream_end(FILE *stream, char *const *text);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve attach` and `varve detach`: the recording of a process that runs already begins and ends; the work is trace/'s
+ * collector. This file turns the command lines into its options and says what came of it.
+ */
+#include "analysis/cli/command.h"
+#include "analysis/base/component_find.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/cli/options.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/progress.h"
+#include "analysis/query/database.h"
+#include "analysis/query/loss_note.h"
+#include "analysis/query/total_query.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RECORD_BYTES ((int64_t)sizeof(struct varve_record))
+
+struct values {
+    const char *output;
+    int64_t for_ns;
+    int stacks;
+    int64_t stack_depth;
+    int64_t stacks_max;
+    int overflow;
+    int64_t ring_bytes;
+    int64_t spill_bytes;
+    int keep;
+    int64_t bytes_max;
+    bool force;
+    bool quiet;
+};
+
+static const struct values defaults = {
+    .for_ns = -1,
+    .stacks = VARVE_STACKS_ALL,
+    .stack_depth = 256,
+    .stacks_max = VARVE_STACKS_MAX,
+    .ring_bytes = 4 << 20,
+};
+
+/* In the order of their codes. */
+static const char *const stacks_names[] = {"none", "native", "python", "all", NULL};
+static const char *const overflow_names[] = {"spill", "block", "drop", NULL};
+static const char *const keep_names[] = {"events", "allocations", "totals", NULL};
+
+static const struct option_spec options[] = {
+    {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
+     offsetof(struct values, output), 0, 0, NULL},
+    {"for", 0, OPTION_SECONDS, "SECONDS", "detach after so long (default: when the program ends, or by Ctrl-C)",
+     offsetof(struct values, for_ns), 0, 0, NULL},
+    {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
+     offsetof(struct values, stacks), 0, 0, stacks_names},
+    {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 256)",
+     offsetof(struct values, stack_depth), 1, 256, NULL},
+    {"max-stacks", 0, OPTION_INTEGER, "N", "different stacks kept of each process (default, and most: 3145728)",
+     offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
+    {"overflow", 0, OPTION_CHOICE, "HOW",
+     "what a thread does when its ring is full: spill (default), block, or drop and count",
+     offsetof(struct values, overflow), 0, 0, overflow_names},
+    {"keep", 0, OPTION_CHOICE, "WHAT", "events (default), allocations, or totals, as for varve record",
+     offsetof(struct values, keep), 0, 0, keep_names},
+    {"max-size", 0, OPTION_BYTES, "BYTES", "from this size of the database on (100M, 2G) keep totals only",
+     offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
+    {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
+     offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
+    {"max-spill", 0, OPTION_BYTES, "BYTES", "limit of the records that do not fit the rings, as for varve record",
+     offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+/* False, with the reason said: it is no number of a process. */
+static bool parse_pid(struct command_context *context, const char *text, int32_t *pid_out)
+{
+    char *end;
+    const long number = strtol(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || number < 1 || number > INT32_MAX) {
+        command_fail(context, "'%s' is no process number: give one, as ps and pidof show them", text);
+        return false;
+    }
+    *pid_out = (int32_t)number;
+    return true;
+}
+
+static void name_output(char *buffer, size_t bytes, int32_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+    FILE *file = fopen(path, "re");
+    char name[64] = "";
+    if (file != NULL) {
+        name[fread(name, 1, sizeof(name) - 1, file)] = '\0';
+        fclose(file);
+    }
+    name[strcspn(name, "\n")] = '\0';
+    for (char *at = name; *at != '\0'; at++) {
+        *at = *at == '/' || *at < ' ' ? '_' : *at;
+    }
+    snprintf(buffer, bytes, "%s.%d.db", name[0] != '\0' ? name : "process", pid);
+}
+
+/* Until the program ends its terminal may be this one. */
+static void step(void *context, const char *stage, uint64_t done, uint64_t total)
+{
+    if (strcmp(stage, "recording") != 0) {
+        progress_step(context, stage, done, total);
+    }
+}
+
+static void fill_options(const struct values *values, struct varve_collect_options *collect)
+{
+    collect->overflow = (unsigned)values->overflow;
+    collect->stacks = (unsigned)values->stacks;
+    collect->stack_depth = (unsigned)values->stack_depth;
+    collect->stacks_max = (unsigned)values->stacks_max;
+    collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
+    collect->spill_bytes_max = (uint64_t)values->spill_bytes;
+    collect->keep = (unsigned)values->keep;
+    collect->bytes_max = (uint64_t)values->bytes_max;
+    collect->replace = values->force;
+    collect->quiet = values->quiet;
+    collect->attach_ns = values->for_ns;
+}
+
+static void print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
+{
+    char processes[80];
+    report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
+    fprintf(err, "varve: %s process %d: %s events of %s, %s thread%s",
+            !result->was_detached      ? "end of"
+            : result->hooked_count > 0 ? "recorded"
+                                       : "detached from",
+            pid, format_count((int64_t)result->events).text, processes, format_count((int64_t)result->threads).text,
+            result->threads == 1 ? "" : "s");
+    report_result_words(err, result);
+    fprintf(err, "; one thread was held for %s to begin", format_duration((int64_t)result->attach_stopped_ns).text);
+    command_say(err, "; next: varve report %s\n", result->database_path);
+    report_result_programs(err, result);
+}
+
+/* Said in any case: it is not what the command is for. */
+static void print_hooked(FILE *err, const struct varve_collect_result *result)
+{
+    if (result->hooked_count == 1) {
+        command_say(err, "varve: the recorder is still inside: %s; varve detach %d tries again\n",
+                    result->hooked_why.text, result->hooked_pid);
+    } else if (result->hooked_count > 1) {
+        command_say(err, "varve: the recorder is still inside %s processes: %s; varve detach %d tries again\n",
+                    format_count((int64_t)result->hooked_count).text, result->hooked_why.text, result->hooked_pid);
+    }
+}
+
+static void end_well(void)
+{
+    _exit(0);
+}
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    struct varve_collect_options collect;
+    struct varve_collect_result result = {0};
+    struct varve_message message = {""};
+    varve_collect_options_init(&collect);
+    if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
+        return EXIT_STATUS_FAILED;
+    }
+    if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
+        return command_fail(context, "--ring-size must be a power of two, such as 4M");
+    }
+    char library[4096];
+    if (!component_find(COMPONENT_PRELOAD, library, sizeof(library))) {
+        return command_fail(context, "%s is missing: build it, or install varve as a whole", library);
+    }
+    char output[4096];
+    name_output(output, sizeof(output), collect.attach_pid);
+    struct progress progress;
+    command_progress(context, &progress, values->quiet);
+    fill_options(values, &collect);
+    collect.database_path = values->output != NULL ? values->output : output;
+    collect.preload_path = library;
+    collect.progress = step;
+    collect.progress_context = &progress;
+    int error = varve_collect_attach(&collect, &result, &message);
+    progress_end(&progress);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
+    }
+    memory_exhausted_then(end_well);
+    if (!values->quiet) {
+        print_summary(context->err, collect.attach_pid, &result);
+    }
+    print_hooked(context->err, &result);
+    return 0;
+}
+
+const struct command command_attach = {
+    .name = "attach",
+    .arguments = "PID",
+    .summary = "record a process that runs already, from now on",
+    .purpose =
+        "Loads the recorder into process PID, which was not started by varve record, and records every heap "
+        "allocation and mapping of it and of its fork children from that moment on. Ends when the process does, or "
+        "by Ctrl-C, SIGTERM or varve detach PID: then the process goes on without the recorder, and the database is "
+        "written. One thread of the process is held for some milliseconds at the beginning and at the end. Not known "
+        "are blocks from before: the report says how many of them were freed or resized. Not recorded are programs "
+        "that the process executes, CUDA, and what a library does in its own initialization when it is loaded later. "
+        "If varve itself is killed, varve detach PID takes the hooks out and varve recover DB.d finishes the "
+        "database; only SIGKILL to its child attach-injector, which lives for those milliseconds, ends the process "
+        "too.",
+    .examples = "  varve attach -o trace.db 4711\n"
+                "  varve attach --for 60 --stacks native $(pidof redis-server)\n",
+    .options = options,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .operands_max = 1,
+    .streams = true,
+    .run = run,
+};
+
+/* ---- detach ---- */
+
+struct detach_values {
+    bool quiet;
+};
+
+static const struct option_spec detach_options[] = {
+    {"quiet", 'q', OPTION_FLAG, NULL, "say nothing", offsetof(struct detach_values, quiet), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+static int run_detach(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct detach_values *values = values_untyped;
+    struct varve_message message = {""};
+    int32_t pid;
+    if (!parse_pid(context, operands->items[0], &pid)) {
+        return EXIT_STATUS_FAILED;
+    }
+    bool was_alone;
+    int error = varve_collect_detach(pid, &was_alone, &message);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
+    }
+    if (!values->quiet) {
+        fprintf(context->err, "varve: detached from process %d%s\n", pid,
+                was_alone ? "; its varve attach was killed: varve recover DB.d finishes the database" : "");
+    }
+    return 0;
+}
+
+const struct command command_detach = {
+    .name = "detach",
+    .arguments = "PID",
+    .summary = "end what varve attach has begun",
+    .purpose =
+        "Ends the recording of process PID by varve attach, which runs elsewhere, and waits until its database is "
+        "written. The process, and what it has forked meanwhile, goes on without the recorder. root may do it to "
+        "processes of others.",
+    .examples = "  varve detach 4711\n"
+                "  varve detach $(pidof redis-server) && varve report trace.db\n",
+    .options = detach_options,
+    .values_bytes = sizeof(struct detach_values),
+    .operands_min = 1,
+    .operands_max = 1,
+    .streams = true,
+    .run = run_detach,
+};

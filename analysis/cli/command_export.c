@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve export`: a trace for other tools. The file is written beside its place and moved there when it is
+ * whole, so that a failure leaves nothing half-written.
+ */
+#include "analysis/export/export.h"
+
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/export/export_python.h"
+#include "analysis/history/history_read.h"
+#include "analysis/base/output_file.h"
+#include "analysis/base/progress.h"
+#include "analysis/query/database.h"
+#include "analysis/query/query_selection.h"
+#include "analysis/report/call_tree.h"
+#include "trace/trace.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STDOUT "-"
+
+enum format {
+    FORMAT_ARROW,
+    FORMAT_CSV,
+    FORMAT_DTR,
+    FORMAT_FOLDED,
+    FORMAT_PARQUET,
+    FORMAT_PERFETTO,
+    FORMAT_PPROF,
+    FORMAT_PYTORCH,
+    FORMAT_SPEEDSCOPE,
+    FORMAT_COUNT,
+};
+
+static const char *const format_names[] = {"arrow",    "csv",   "dtr",     "folded",     "parquet",
+                                           "perfetto", "pprof", "pytorch", "speedscope", NULL};
+
+/* Which options a format takes, beside -o, --force and --quiet. */
+struct format_traits {
+    output_writer *write; /* NULL: it is written in another way */
+    bool is_by_python;    /* folders, which the Python package writes */
+    bool is_binary;
+    bool takes_domain, takes_pid, takes_metric, takes_blocks;
+    bool wants_domain; /* one of them, where none is named */
+};
+
+static const struct format_traits traits[FORMAT_COUNT] = {
+    [FORMAT_ARROW] = {.is_by_python = true},
+    [FORMAT_CSV] = {.write = export_csv},
+    [FORMAT_FOLDED] = {export_folded, false, false, true, true, true, false, true},
+    [FORMAT_PARQUET] = {.is_by_python = true},
+    [FORMAT_PERFETTO] = {export_perfetto, false, true, true, true, false, true, false},
+    [FORMAT_PPROF] = {export_pprof, false, true, true, true, false, false, true},
+    [FORMAT_PYTORCH] = {.is_binary = true},
+    [FORMAT_SPEEDSCOPE] = {export_speedscope, false, false, true, true, true, false, true},
+};
+
+struct export_values {
+    int format;
+    const char *output, *domain, *view;
+    int64_t pid, blocks;
+    int metric; /* -1: the default */
+    bool force;
+    bool quiet;
+};
+
+#define BLOCKS_DEFAULT 10000
+
+static bool is_stdout(const struct export_values *values)
+{
+    return values->output != NULL && strcmp(values->output, STDOUT) == 0;
+}
+
+static const struct option_spec options[] = {
+    {"to", 0, OPTION_CHOICE, "FORMAT",
+     "what to write: csv, a folder of tables and views, or one with --view; folded, stacks for flamegraph.pl or "
+     "inferno; parquet, arrow: folders of views by run, rank and device, for pandas, DuckDB, Dask; perfetto, for "
+     "ui.perfetto.dev; pprof, for `go tool pprof`; pytorch, a snapshot pickle (default); speedscope, for "
+     "speedscope.app",
+     offsetof(struct export_values, format), 0, 0, format_names},
+    {"output", 'o', OPTION_TEXT, "FILE",
+     "where to write it; - is standard output; of csv, parquet and arrow a folder, which is made",
+     offsetof(struct export_values, output), 0, 0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct export_values, force), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "of stacks, " DOMAIN_HELP "; of perfetto the counters (default: all)",
+     offsetof(struct export_values, domain), 0, 0, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "one process (default: all; not csv)", offsetof(struct export_values, pid), 1,
+     INT32_MAX, NULL},
+    {"metric", 0, OPTION_CHOICE, "WHAT",
+     "folded: peak (default), allocated, leaked or temporary; speedscope: which of them is shown first",
+     offsetof(struct export_values, metric), 0, 0, call_tree_metric_names},
+    {"blocks", 0, OPTION_INTEGER, "N", "perfetto: draw the N largest blocks of caching allocators (default 10000)",
+     offsetof(struct export_values, blocks), 0, 10000000, NULL},
+    {"view", 0, OPTION_TEXT, "NAME", "csv: this table or view alone, to FILE", offsetof(struct export_values, view), 0,
+     0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "show no progress", offsetof(struct export_values, quiet), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+/* ---- a snapshot of PyTorch, out of a history ---- */
+
+static int write_snapshot(const void *history, FILE *out, struct varve_message *message)
+{
+    (void)message;
+    export_pytorch(history, out);
+    return VARVE_OK;
+}
+
+static int export_snapshot(struct command_context *context, const struct export_values *values, const char *path,
+                           struct varve_message *message)
+{
+    struct progress progress;
+    command_progress(context, &progress, values->quiet);
+    struct history *history = NULL;
+    int error = history_read(path, &history, &progress, message);
+    progress_end(&progress);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (history->has_requests_only) {
+        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                  "%s has requests only: there are no segments that a snapshot could show", path);
+    } else if (is_stdout(values)) {
+        error = write_snapshot(history, context->out, message);
+    } else {
+        error = output_file(values->output, values->force, write_snapshot, history, message);
+    }
+    history_free(history);
+    return error;
+}
+
+/* ---- what comes out of a database ---- */
+
+static int select_part(const struct export_values *values, struct export_request *request,
+                       struct varve_message *message)
+{
+    const struct format_traits *format = &traits[values->format];
+    request->domain = values->domain;
+    if (request->domain == NULL && format->wants_domain) {
+        request->domain = selection_default_domain(request->database);
+    }
+    struct selection selection;
+    int error = VARVE_OK;
+    if (request->domain != NULL || values->pid != 0) {
+        error = selection_make(&selection, request->database, request->domain != NULL ? request->domain : "heap",
+                               values->pid, message);
+        request->process_id = selection.process_id;
+    }
+    return error;
+}
+
+static int export_database(struct command_context *context, const struct export_values *values,
+                           struct database *database, struct varve_message *message)
+{
+    struct varve_message note = {""};
+    struct export_request request = {
+        .database = database,
+        .metric = values->metric >= 0 ? values->metric : CALL_TREE_PEAK,
+        .blocks = values->blocks >= 0 ? values->blocks : BLOCKS_DEFAULT,
+        .view = values->view,
+        .note = &note,
+    };
+    output_writer *write = traits[values->format].write;
+    int error = select_part(values, &request, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (values->format == FORMAT_CSV && values->view == NULL) {
+        error = output_folder(values->output, export_csv_folder, &request, message);
+    } else if (is_stdout(values)) {
+        error = write(&request, context->out, message);
+    } else {
+        error = output_file(values->output, values->force, write, &request, message);
+    }
+    if (error == VARVE_OK && note.text[0] != '\0') {
+        command_say(context->err, "varve %s: %s\n", context->name, note.text);
+    }
+    return error;
+}
+
+/* Operators are recorded with the sizes of what they read and made, not with the tensors themselves. */
+static int refuse_dtr(const char *path, struct varve_message *message)
+{
+    return varve_message_set(
+        message, VARVE_ERROR_UNSUPPORTED,
+        "%s: no trace database says which tensors an operator read, so none can become a DTR log; the program "
+        "writes one itself, by varve_runtime_new_log",
+        path);
+}
+
+static int open_and_export(struct command_context *context, const struct export_values *values,
+                           const struct operands *operands, struct varve_message *message)
+{
+    struct database *database;
+    int error = database_open(operands->items[0], DATABASE_DERIVED, &database, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    struct progress progress;
+    command_progress(context, &progress, values->quiet);
+    database_watch(database, &progress, "exporting");
+    error = values->format == FORMAT_DTR ? refuse_dtr(operands->items[0], message)
+                                         : command_hide(context, database, operands, message);
+    error = error == VARVE_OK ? export_database(context, values, database, message) : error;
+    error = error == VARVE_OK ? database_error(database, message) : error;
+    progress_end(&progress);
+    database_close(database);
+    return error;
+}
+
+static int export_python(const struct export_values *values, const struct operands *operands,
+                         struct varve_message *message)
+{
+    const struct python_export export = {.database = operands->items[0],
+                                         .format = format_names[values->format],
+                                         .directory = values->output,
+                                         .force = values->force,
+                                         .timeout_ns = operands->timeout_ns};
+    return export_by_python(&export, message);
+}
+
+static const char *check(const void *values_untyped)
+{
+    const struct export_values *values = values_untyped;
+    const struct format_traits *format = &traits[values->format];
+    if (values->format == FORMAT_DTR) {
+        return NULL; /* it is refused as such */
+    }
+    if (values->output == NULL) {
+        return "-o FILE is required";
+    }
+    if (values->view != NULL && values->format != FORMAT_CSV) {
+        return "--view is for --to csv";
+    }
+    if ((values->domain != NULL && !format->takes_domain) || (values->pid != 0 && !format->takes_pid)) {
+        return "--domain and --pid are for folded, perfetto, pprof and speedscope";
+    }
+    if (values->metric >= 0 && !format->takes_metric) {
+        return "--metric is for folded and speedscope; pprof has all of them";
+    }
+    if (values->blocks >= 0 && !format->takes_blocks) {
+        return "--blocks is for perfetto";
+    }
+    if (is_stdout(values) && values->format == FORMAT_CSV && values->view == NULL) {
+        return "-o - takes one table: name it with --view";
+    }
+    if (is_stdout(values) && format->is_by_python) {
+        return "-o takes a folder: parquet and arrow are many files";
+    }
+    return NULL;
+}
+
+/* Folders are looked at by what writes them. */
+static bool is_folder(const struct export_values *values)
+{
+    return traits[values->format].is_by_python || (values->format == FORMAT_CSV && values->view == NULL);
+}
+
+static int run(struct command_context *context, const void *values, const struct operands *operands)
+{
+    const struct export_values *chosen = values;
+    struct varve_message message = {""};
+    if (is_stdout(chosen) && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
+        isatty(fileno(context->out))) {
+        return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",
+                            format_names[chosen->format]);
+    }
+    int error = VARVE_OK;
+    if (chosen->output != NULL && !is_stdout(chosen) && !is_folder(chosen)) {
+        error = output_check(chosen->output, chosen->force, operands->items, operands->count, &message);
+    }
+    if (error == VARVE_OK && traits[chosen->format].is_by_python) {
+        error = export_python(chosen, operands, &message);
+    } else if (error == VARVE_OK) {
+        error = chosen->format == FORMAT_PYTORCH ? export_snapshot(context, chosen, operands->items[0], &message)
+                                                 : open_and_export(context, chosen, operands, &message);
+    }
+    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+static const struct export_values defaults = {.format = FORMAT_PYTORCH, .metric = -1, .blocks = -1};
+
+const struct command command_export = {
+    .name = "export",
+    .arguments = "TRACE",
+    .summary = "write a trace for other tools",
+    .purpose =
+        "Writes TRACE for the viewers and tools of others. `--to speedscope`, `pprof` and `folded` have the call "
+        "sites of a domain with their stacks; `perfetto` has memory over time: counters of each process, segments "
+        "and blocks of caching allocators as slices with flows, marks, calls of the driver, out-of-memory retries; "
+        "`csv` has every table and view of the contract; `parquet` and `arrow` the same for pandas, DuckDB and Dask, "
+        "by run, rank and device. `pytorch`, of a database or a snapshot, gives a pickle (protocol 4) like that of "
+        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers.",
+    .examples = "  varve export run.db --to speedscope -o run.speedscope.json\n"
+                "  varve export run.db --to pprof -o run.pb.gz && go tool pprof -http=: run.pb.gz\n"
+                "  varve export run.db --to perfetto --blocks 50000 -o run.perfetto-trace\n"
+                "  varve export run.db --to folded --metric leaked -o - | inferno-flamegraph > leaks.svg\n"
+                "  varve export run.db --to csv -o tables/\n"
+                "  varve export run.db --to csv --view events -o - | zstd > events.csv.zst\n"
+                "  varve export run.db --to parquet -o runs/\n"
+                "  varve export run.db --to pytorch -o run.pickle\n"
+                "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
+    .options = options,
+    .reads_database = true,
+    .hides = true,
+    .streams = true,
+    .check = check,
+    .defaults = &defaults,
+    .values_bytes = sizeof(struct export_values),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve record`: starts a program and records it; the work is trace/'s collector. This file turns the
+ * command line into its options, says at the end what came of it, and ends as the program ended, so that
+ * `varve record --` can stand before any command of a script.
+ */
+#include "analysis/cli/command.h"
+#include "analysis/base/component_find.h"
+#include "analysis/cli/options.h"
+#include "analysis/import/ctf.h"
+#include "analysis/import/import.h"
+#include "analysis/base/number_format.h"
+#include "analysis/base/memory_or_exit.h"
+#include "analysis/base/progress.h"
+#include "analysis/query/database.h"
+#include "analysis/query/loss_note.h"
+#include "analysis/query/total_query.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RECORD_BYTES ((int64_t)sizeof(struct varve_record))
+
+struct values {
+    const char *output;
+    bool heap;
+    bool python_allocators;
+    int cuda;
+    bool cupti;
+    int torch;
+    bool lttng;
+    bool lttng_only;
+    int stacks;
+    int64_t stack_depth;
+    int64_t stacks_max;
+    int overflow;
+    int64_t ring_bytes;
+    int64_t spill_bytes;
+    int keep;
+    int64_t bytes_max;
+    int64_t linger_ns;
+    bool force;
+    bool quiet;
+};
+
+static const struct values defaults = {
+    .stacks = VARVE_STACKS_ALL,
+    .stack_depth = 256,
+    .stacks_max = VARVE_STACKS_MAX,
+    .ring_bytes = 4 << 20,
+    .linger_ns = -1,
+};
+
+/* In the order of their codes. */
+static const char *const stacks_names[] = {"none", "native", "python", "all", NULL};
+static const char *const overflow_names[] = {"spill", "block", "drop", NULL};
+
+static const char *const keep_names[] = {"events", "allocations", "totals", NULL};
+
+static const char *const cuda_names[] = {"replace", NULL};
+static const char *const torch_names[] = {"observe", NULL};
+
+enum cuda_mode {
+    CUDA_RECORD = 1,
+    CUDA_REPLACE = 2,
+};
+
+static const struct option_spec options[] = {
+    {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
+     offsetof(struct values, output), 0, 0, NULL},
+    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0, NULL},
+    {"python-allocators", 0, OPTION_FLAG, NULL,
+     "record every object of Python interpreters too, as domain python; slower, and a larger database",
+     offsetof(struct values, python_allocators), 0, 0, NULL},
+    {"cuda", 0, OPTION_MODE, "[=replace]",
+     "record calls of the CUDA driver about memory; replace: serve cudaMalloc from varve's allocator",
+     offsetof(struct values, cuda), 0, 0, cuda_names},
+    {"cupti", 0, OPTION_FLAG, NULL,
+     "record CUDA memory as CUPTI reports it: works without LD_PRELOAD, but only one profiler can use CUPTI",
+     offsetof(struct values, cupti), 0, 0, NULL},
+    {"torch", 0, OPTION_MODE, "[=observe]",
+     "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
+     "its own history becomes DB.torch.PID.db at the end",
+     offsetof(struct values, torch), 0, 0, torch_names},
+    {"lttng", 0, OPTION_FLAG, NULL,
+     "trace to LTTng too: a session of its own, whose CTF trace is left beside DB (DB without .db, with "
+     ".ctf)",
+     offsetof(struct values, lttng), 0, 0, NULL},
+    {"lttng-only", 0, OPTION_FLAG, NULL, "trace to LTTng alone, without a database",
+     offsetof(struct values, lttng_only), 0, 0, NULL},
+    {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
+     offsetof(struct values, stacks), 0, 0, stacks_names},
+    {"stack-depth", 0, OPTION_INTEGER, "N",
+     "frames kept of each stack (default 256); of deeper stacks the middle is left out: a frame says how "
+     "many",
+     offsetof(struct values, stack_depth), 1, 256, NULL},
+    {"max-stacks", 0, OPTION_INTEGER, "N",
+     "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: "
+     "limit)",
+     offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
+    {"overflow", 0, OPTION_CHOICE, "HOW",
+     "what a thread does when its ring is full: spill (default: the ring grows, packed, in "
+     "memory and then on the disk), block, or drop and count",
+     offsetof(struct values, overflow), 0, 0, overflow_names},
+    {"keep", 0, OPTION_CHOICE, "WHAT",
+     "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, and what is live: "
+     "database and memory do not grow with events; call sites below 1/10,000 of everything are put together)",
+     offsetof(struct values, keep), 0, 0, keep_names},
+    {"max-size", 0, OPTION_BYTES, "BYTES", "from this size of the database on (100M, 2G) keep totals only",
+     offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
+    {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
+     offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
+    {"max-spill", 0, OPTION_BYTES, "BYTES",
+     "limit of the records that do not fit the rings and wait in memory or on the disk; more are dropped and "
+     "counted (default: a quarter of the free memory, then half of the free disk space)",
+     offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
+    {"linger", 0, OPTION_SECONDS, "SECONDS",
+     "how long to wait for background processes after the program ended (default: until all ended)",
+     offsetof(struct values, linger_ns), 0, 0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+/* PROGRAM.PID.db, with the pid of this process: the program has none yet when the directory is made. */
+static void name_output(char *buffer, size_t buffer_bytes, const char *program)
+{
+    snprintf(buffer, buffer_bytes, "%.200s.%d.db", format_base_name(program), (int)getpid());
+}
+
+/* While the program runs the terminal is its own. */
+static void step(void *context, const char *stage, uint64_t done, uint64_t total)
+{
+    if (strcmp(stage, "recording") != 0) {
+        progress_step(context, stage, done, total);
+    }
+}
+
+/* `history`: what PyTorch has kept of its own, which is all that there may be; "": nothing. */
+static void print_summary(FILE *err, const struct varve_collect_result *result, const char *history)
+{
+    char processes[80];
+    report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
+    fprintf(err, "varve: %s events of %s, %s thread%s", format_count((int64_t)result->events).text, processes,
+            format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
+    report_result_words(err, result);
+    if (result->discarded > 0) {
+        fprintf(err, "; LTTng discarded %s", format_count((int64_t)result->discarded).text);
+    }
+    if (result->ctf_path[0] != '\0') {
+        command_say(err, "; LTTng trace: %s", result->ctf_path);
+    }
+    if (result->lttng_missing > 0) {
+        fprintf(err, ", which lacks %s of the events", format_count((int64_t)result->lttng_missing).text);
+    }
+    if (history[0] != '\0' && result->events == 0) {
+        command_say(err, "; next: varve report %s\n", history);
+    } else if (result->database_path[0] != '\0') {
+        command_say(err, "; next: varve report %s\n", result->database_path);
+    } else {
+        command_say(err, "; next: varve import %s -o trace.db\n", result->ctf_path);
+    }
+    report_result_programs(err, result);
+}
+
+/* Paths of what the program will load; NULL where it is not asked for. */
+struct libraries {
+    char preload[4096], provider[4096], cupti[4096], replace[4096], torch[4096], python[4096];
+};
+
+/* What is missing is said by the collector, which names what it looked for. */
+static void find_libraries(struct libraries *libraries, const struct values *values,
+                           struct varve_collect_options *collect)
+{
+    component_find(COMPONENT_PROVIDER, libraries->provider, sizeof(libraries->provider));
+    collect->provider_path = libraries->provider;
+    component_find(COMPONENT_CUPTI, libraries->cupti, sizeof(libraries->cupti));
+    collect->cupti_path = libraries->cupti;
+    component_find(COMPONENT_REPLACE, libraries->replace, sizeof(libraries->replace));
+    collect->replace_path = values->cuda == CUDA_REPLACE ? libraries->replace : NULL;
+    component_find(COMPONENT_TORCH, libraries->torch, sizeof(libraries->torch));
+    collect->torch_path = libraries->torch;
+    component_find(COMPONENT_PYTHON, libraries->python, sizeof(libraries->python));
+    char *slash = strrchr(libraries->python, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    collect->python_path = libraries->python;
+}
+
+/* Without a word about it: the heap, and CUDA if the program uses it. */
+static void choose_records(const struct values *values, struct varve_collect_options *collect)
+{
+    bool is_named = values->heap || values->cuda != 0 || values->cupti || values->torch != 0;
+    collect->heap = values->heap || !is_named;
+    collect->python_allocators = values->python_allocators;
+    collect->cuda = values->cuda != 0 || !is_named;
+    collect->cupti = values->cupti;
+    collect->torch = values->torch == 0   ? VARVE_TORCH_OFF
+                     : values->torch == 1 ? VARVE_TORCH_ALLOCATE
+                                          : VARVE_TORCH_OBSERVE;
+}
+
+static void fill_options(const struct values *values, struct varve_collect_options *collect)
+{
+    choose_records(values, collect);
+    collect->lttng = values->lttng || values->lttng_only;
+    collect->no_sqlite = values->lttng_only;
+    collect->numbers = ctf_each_number;
+    collect->overflow = (unsigned)values->overflow;
+    collect->stacks = (unsigned)values->stacks;
+    collect->stack_depth = (unsigned)values->stack_depth;
+    collect->stacks_max = (unsigned)values->stacks_max;
+    collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
+    collect->spill_bytes_max = (uint64_t)values->spill_bytes;
+    collect->keep = (unsigned)values->keep;
+    collect->bytes_max = (uint64_t)values->bytes_max;
+    collect->replace = values->force;
+    collect->quiet = values->quiet;
+    collect->linger_ns = values->linger_ns;
+}
+
+static int program_status; /* as waitpid reports it, once the program has ended */
+
+static void end_like_program(void)
+{
+    varve_collect_exit_like(program_status);
+}
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    struct varve_collect_result result = {0};
+    struct varve_message message = {""};
+    if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
+        return command_fail(context, "--ring-size must be a power of two, such as 4M");
+    }
+    struct libraries libraries;
+    if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
+        return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
+    }
+    char output[4096], history[4096] = "";
+    name_output(output, sizeof(output), operands->rest[0]);
+    struct progress progress;
+    command_progress(context, &progress, values->quiet);
+    struct varve_collect_options collect;
+    varve_collect_options_init(&collect);
+    fill_options(values, &collect);
+    find_libraries(&libraries, values, &collect);
+    collect.database_path = values->output != NULL ? values->output : output;
+    collect.preload_path = libraries.preload;
+    collect.argv = operands->rest;
+    collect.progress = step;
+    collect.progress_context = &progress;
+    int error = varve_collect_record(&collect, &result, &message);
+    if (result.started) {
+        program_status = result.wait_status;
+        memory_exhausted_then(end_like_program);
+    }
+    if (result.started && result.torch_history[0] != '\0') {
+        record_histories(result.torch_history, values->force, &progress, context->err, history, sizeof(history));
+    }
+    progress_end(&progress);
+    if (error != VARVE_OK) {
+        command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
+    } else if (!values->quiet) {
+        print_summary(context->err, &result, history);
+    }
+    if (!result.started) {
+        return EXIT_STATUS_FAILED;
+    }
+    /* The program's status comes first; but a script must not take a recording that failed for one that is there. */
+    if (error != VARVE_OK && WIFEXITED(result.wait_status) && WEXITSTATUS(result.wait_status) == 0) {
+        return EXIT_STATUS_FAILED;
+    }
+    fflush(context->err);
+    varve_collect_exit_like(result.wait_status);
+}
+
+const struct command command_record = {
+    .name = "record",
+    .arguments = "[--] COMMAND [ARGUMENTS]",
+    .summary = "run a program and record every allocation of it",
+    .purpose =
+        "Runs COMMAND and records every heap allocation, and every call of the CUDA driver about memory, of "
+        "it and of all its child processes into a database; options that name a kind narrow it to what they "
+        "name. The program needs no changes. The exit status is the program's (a program that a signal "
+        "ended: the same signal); 2 if it could not be started, or if it ended with 0 and the database could not be "
+        "written. Ctrl-C stops the program, not the recording; while the database is written, Ctrl-C twice stops "
+        "that (exit status 130). "
+        "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
+    .examples = "  varve record -o trace.db -- ./server --port 8080\n"
+                "  varve record --stacks python -- python3 train.py\n"
+                "  varve record --torch -- python3 train.py          # PyTorch on varve's allocator\n"
+                "  varve record --cuda --cupti -- ./simulate         # device memory, cross-checked\n",
+    .options = options,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .takes_command = true,
+    .streams = true,
+    .run = run,
+};

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analysis/dtr/dtr_print.h"
+
+#include "analysis/base/number_format.h"
+#include "analysis/base/table.h"
+
+#include <inttypes.h>
+
+#define POINTS_SHOWN 20
+#define PARTINGS_SHOWN 4
+
+static double ratio(const struct dtr_subject *subject, uint64_t bytes)
+{
+    uint64_t peak = subject->baseline.counters.max_used_bytes;
+    return peak > 0 ? (double)bytes / (double)peak : 1;
+}
+
+static double overhead(const struct dtr_subject *subject, uint64_t clock)
+{
+    uint64_t cost = subject->baseline.counters.model_compute_ns;
+    return cost > 0 ? (double)clock / (double)cost : 1;
+}
+
+/* `'name' (line N)`, or the end of the log. */
+static void print_op(FILE *out, const struct dtr_log *log, uint32_t op)
+{
+    if (op == VARVE_REMAT_NONE) {
+        fprintf(out, "the end of the log");
+    } else {
+        fprintf(out, "'%s' (line %" PRIu64 ")", dtr_log_name(log, log->ops[op].name), log->ops[op].line);
+    }
+}
+
+/* Why the lower bound is what it is. */
+static void print_bound(FILE *out, const struct dtr_subject *subject, const char *indent)
+{
+    const struct dtr_description *description = &subject->description;
+    if (description->bound_op == VARVE_REMAT_NONE) {
+        fprintf(out, "%sresident at the end\n", indent);
+    } else {
+        fprintf(out, "%sin use while ", indent);
+        print_op(out, subject->log, description->bound_op);
+        fprintf(out, " runs:\n%sits inputs, its outputs, and what is pinned by then\n", indent);
+    }
+}
+
+/* ---- one play ---- */
+
+static int64_t evictions_for_room(const struct varve_remat_counters *counters)
+{
+    return (int64_t)(counters->evictions_budget + counters->evictions_allocator);
+}
+
+static void print_failure(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
+{
+    fprintf(out, "%s at ", dtr_status_name(result->status));
+    print_op(out, subject->log, result->op);
+    fputs(":\n  ", out);
+    format_print_wrapped(out, result->reason.text, 2);
+}
+
+static void print_allocator(FILE *out, const struct dtr_result *result)
+{
+    const struct dtr_allocator_figures *figures = &result->allocator;
+    fprintf(out, "allocator: peak reserved %s, peak allocated %s (%.1f %% less)\n",
+            format_bytes_exact((int64_t)figures->peak_reserved).text,
+            format_bytes_exact((int64_t)figures->peak_allocated).text, 100 * dtr_allocator_fragmentation(figures));
+    if (result->status == DTR_OOM) {
+        fprintf(out, "  then %s reserved, %s allocated, largest free block %s\n",
+                format_bytes((int64_t)figures->reserved).text, format_bytes((int64_t)figures->allocated).text,
+                format_bytes((int64_t)figures->largest_free).text);
+    }
+    fprintf(out, "  %s segments made, %s calls of the device, %s retries\n",
+            format_count((int64_t)figures->segments_made).text, format_count((int64_t)figures->device_calls).text,
+            format_count((int64_t)figures->retries).text);
+}
+
+void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
+{
+    const struct varve_remat_counters *counters = &result->counters;
+    uint64_t budget = subject->options->budget;
+    if (budget < subject->description.bound_bytes) {
+        fprintf(out, "no budget below %s can work: that is\n",
+                format_bytes_exact((int64_t)subject->description.bound_bytes).text);
+        print_bound(out, subject, "  ");
+        return;
+    }
+    if (budget == VARVE_REMAT_UNLIMITED) {
+        fprintf(out, "no budget, heuristic %s\n", subject->options->heuristic->name);
+    } else {
+        fprintf(out, "budget %s, %.3f of the peak; heuristic %s\n", format_bytes_exact((int64_t)budget).text,
+                ratio(subject, budget), subject->options->heuristic->name);
+    }
+    if (result->status != DTR_OK) {
+        print_failure(out, subject, result);
+    } else {
+        fprintf(out, "ok: overhead %.3f, peak %s\n", overhead(subject, counters->clock),
+                format_bytes_exact((int64_t)counters->max_used_bytes).text);
+    }
+    fprintf(out, "%s of the program, %s of recomputation\n", format_duration((int64_t)counters->model_compute_ns).text,
+            format_duration((int64_t)counters->remat_compute_ns).text);
+    fprintf(out, "%s evictions: %s released, %s for room\n", format_count((int64_t)counters->evictions).text,
+            format_count((int64_t)counters->evictions_released).text, format_count(evictions_for_room(counters)).text);
+    fprintf(out, "%s recomputations, up to %s nested; storages that came back unasked: %s\n",
+            format_count((int64_t)counters->remats_direct).text, format_count((int64_t)counters->depth_max).text,
+            format_count((int64_t)counters->remats_collateral).text);
+    if (subject->options->allocator != NULL) {
+        print_allocator(out, result);
+    }
+    fprintf(out, "%s events of the log played in %s (%s events/s)\n", format_count((int64_t)result->events).text,
+            format_duration((int64_t)(result->seconds * 1e9)).text,
+            format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
+}
+
+/* ---- points ---- */
+
+#define POINT_COLUMNS 8
+static const struct table_column point_columns[] = {
+    {"ratio", true},    {"budget", true},         {"status", false}, {"overhead", true}, {"evictions", true},
+    {"for room", true}, {"recomputations", true}, {"peak", true},    {"reserved", true}, {"retries", true},
+};
+
+static void add_real(struct table *table, double value)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%.3f", value);
+    table_add(table, text);
+}
+
+static void add_point(struct table *table, const struct dtr_subject *subject, const struct dtr_point *point)
+{
+    const struct varve_remat_counters *counters = &point->counters;
+    const struct dtr_allocator_figures *figures = &point->allocator;
+    add_real(table, ratio(subject, point->budget));
+    table_add(table, format_bytes((int64_t)point->budget).text);
+    table_add(table, dtr_status_name(point->status));
+    if (point->status != DTR_OK) {
+        for (size_t i = 3; i < table->column_count; i++) {
+            table_add(table, "-");
+        }
+        return;
+    }
+    add_real(table, overhead(subject, counters->clock));
+    table_add(table, format_count((int64_t)counters->evictions).text);
+    table_add(table, format_count(evictions_for_room(counters)).text);
+    table_add(table, format_count((int64_t)counters->remats_direct).text);
+    table_add(table, format_bytes((int64_t)counters->max_used_bytes).text);
+    if (table->column_count > POINT_COLUMNS) {
+        table_add(table, format_bytes((int64_t)figures->peak_reserved).text);
+        table_add(table, format_count((int64_t)figures->retries).text);
+    }
+}
+
+static void print_points(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                         size_t step)
+{
+    struct table table;
+    table_init(&table, point_columns, POINT_COLUMNS + (subject->options->allocator != NULL ? 2 : 0));
+    for (size_t i = 0; i < count; i += step) {
+        add_point(&table, subject, &points[i]);
+    }
+    table_print(&table, out, true);
+    table_free(&table);
+    fprintf(out, "overhead: time with recomputation / without; for room: evictions that are no releases\n"
+                 "oom: nothing is left to evict; thrash: recomputation costs more than --remat-limit allows\n");
+}
+
+static void print_smallest(FILE *out, const struct dtr_subject *subject, const struct dtr_point *smallest)
+{
+    if (smallest == NULL) {
+        fprintf(out, "no budget that works was found\n");
+    } else {
+        fprintf(out, "smallest budget found that works: %s, %.3f of the peak, overhead %.3f\n",
+                format_bytes_exact((int64_t)smallest->budget).text, ratio(subject, smallest->budget),
+                overhead(subject, smallest->counters.clock));
+    }
+}
+
+/* ---- what the log is ---- */
+
+static void print_bytes(FILE *out, const char *what, uint64_t bytes)
+{
+    fprintf(out, "  %-30s %s\n", what, format_bytes_exact((int64_t)bytes).text);
+}
+
+void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                        const struct dtr_point *smallest)
+{
+    const struct dtr_log *log = subject->log;
+    const struct dtr_description *description = &subject->description;
+    fprintf(out, "%s\n%s operators in %s: %s constants, %s of the backward pass; %s storages, %s views\n\n",
+            subject->path, format_count(log->op_count).text, format_duration((int64_t)log->cost_ns).text,
+            format_count((int64_t)log->constants).text, format_count(description->backward_ops).text,
+            format_count(description->storages).text, format_count(description->views).text);
+    print_bytes(out, "constants", description->constant_bytes);
+    print_bytes(out, "resident at the end", description->end_bytes);
+    print_bytes(out, "peak (ratio 1)", subject->baseline.counters.max_used_bytes);
+    print_bytes(out, "peak if nothing were released", log->bytes);
+    print_bytes(out, "lower bound of budgets", description->bound_bytes);
+    print_bound(out, subject, "    ");
+    fprintf(out, "\nheuristic %s:\n", subject->options->heuristic->name);
+    print_points(out, subject, points, count, 1);
+    fputc('\n', out);
+    print_smallest(out, subject, smallest);
+    if (smallest != NULL) {
+        fprintf(out, "it was found by bisection, but more memory is not always better: --sweep looks at all "
+                     "budgets\n");
+    }
+}
+
+/* ---- sweeps ---- */
+
+static const struct table_column band_columns[] = {
+    {"status", false}, {"from", true}, {"to", true}, {"ratios", true}, {"budgets", true}, {"overhead", true},
+};
+
+static void print_bands(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
+{
+    struct table table;
+    table_init(&table, band_columns, sizeof(band_columns) / sizeof(band_columns[0]));
+    char text[64];
+    for (size_t i = 0; i < sweep->band_count; i++) {
+        const struct dtr_band *band = &sweep->bands[i];
+        uint64_t from = sweep->points[band->first].budget, to = sweep->points[band->end - 1].budget;
+        table_add(&table, dtr_status_name(band->status));
+        table_add(&table, format_bytes((int64_t)from).text);
+        table_add(&table, format_bytes((int64_t)to).text);
+        snprintf(text, sizeof(text), "%.4f-%.4f", ratio(subject, from), ratio(subject, to));
+        table_add(&table, text);
+        table_add(&table, format_count((int64_t)(band->end - band->first)).text);
+        snprintf(text, sizeof(text), "%.3f-%.3f", overhead(subject, band->clock_min),
+                 overhead(subject, band->clock_max));
+        table_add(&table, band->status == DTR_OK ? text : "-");
+    }
+    table_print(&table, out, true);
+    table_free(&table);
+}
+
+static void print_decision(FILE *out, const struct dtr_log *log, uint64_t budget, const struct dtr_decision *decision)
+{
+    fprintf(out, "    %s bytes: ", format_count((int64_t)budget).text);
+    if (!decision->is_made) {
+        fprintf(out, "nothing more is evicted\n");
+        return;
+    }
+    fprintf(out, "%s of ", format_bytes((int64_t)decision->bytes).text);
+    print_op(out, log, decision->made_by);
+    fprintf(out, " make room for\n      ");
+    print_op(out, log, decision->op);
+    fprintf(out, ", at %s\n", format_duration((int64_t)decision->clock).text);
+}
+
+static void print_partings(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
+{
+    fprintf(out, "neighbouring budgets that end differently, and the first eviction in which they differ:\n");
+    for (size_t i = 0; i < sweep->parting_count && i < PARTINGS_SHOWN; i++) {
+        const struct dtr_parting *parting = &sweep->partings[i];
+        const struct dtr_point *points = &sweep->points[parting->below];
+        fprintf(out, "  %s and %s; equal evictions before: %s\n", dtr_status_name(points[0].status),
+                dtr_status_name(points[1].status), format_count((int64_t)parting->index).text);
+        print_decision(out, subject->log, points[0].budget, &parting->smaller);
+        print_decision(out, subject->log, points[1].budget, &parting->larger);
+    }
+    if (sweep->parting_count > PARTINGS_SHOWN) {
+        fprintf(out, "  and %zu more: --json has them all\n", sweep->parting_count - PARTINGS_SHOWN);
+    }
+}
+
+void dtr_print_sweep(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
+{
+    fprintf(out, "%s budgets of %s, heuristic %s\n\n", format_count((int64_t)sweep->point_count).text, subject->path,
+            subject->options->heuristic->name);
+    print_points(out, subject, sweep->points, sweep->point_count,
+                 (sweep->point_count + POINTS_SHOWN - 1) / POINTS_SHOWN);
+    fputc('\n', out);
+    print_bands(out, subject, sweep);
+    fputc('\n', out);
+    print_smallest(out, subject, dtr_sweep_smallest(sweep));
+    if (sweep->parting_count > 0) {
+        fputc('\n', out);
+        print_partings(out, subject, sweep);
+    }
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files read as histories: a PyTorch snapshot (history/pytorch) or a trace database (history_database.c). Called by the
+ * commands. The result is the caller's, by history_free.
+ */
+#ifndef VARVE_ANALYSIS_HISTORY_HISTORY_READ_H
+#define VARVE_ANALYSIS_HISTORY_HISTORY_READ_H
+
+#include "analysis/history/history.h"
+
+struct progress;
+
+/// Read a PyTorch snapshot, plain or compressed. Executes nothing that the file says. Errors, each with file,
+/// offset in the (uncompressed) stream and what is wrong: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
+int history_read_pytorch(const char *path, struct history **history_out, struct progress *progress,
+                         struct varve_message *message);
+/// The blocks of caching allocators in a trace database.
+int history_read_database(const char *path, struct history **history_out, struct progress *progress,
+                          struct varve_message *message);
+/// A file that begins as databases do.
+bool history_is_database(const char *path);
+/// Either of them, by what the file is.
+int history_read(const char *path, struct history **history_out, struct progress *progress,
+                 struct varve_message *message);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `varve report --html`: one page of HTML that needs no other file and no network. */
+#ifndef VARVE_ANALYSIS_PAGE_PAGE_H
+#define VARVE_ANALYSIS_PAGE_PAGE_H
+
+#include <stdio.h>
+
+struct database;
+struct progress;
+struct varve_message;
+
+/// VARVE_ERROR_UNSUPPORTED, with what to install: varve was built without the library that draws.
+int page_check(struct varve_message *message);
+/// Errors of the database, and those of page_check. `progress` shows what is worked on.
+int page_write(FILE *out, struct database *database, struct progress *progress, struct varve_message *message);
+
+#endif

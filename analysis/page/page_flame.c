@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only
+ * the database knows.
+ */
+#include "analysis/page/page_flame.h"
+
+#include "analysis/query/database.h"
+#include "analysis/page/page_writer.h"
+#include "analysis/report/call_tree.h"
+#include "trace/trace.h"
+
+#define FLAME_NODES_MAX 12000
+#define FLAME_DOMAINS_MAX 6
+
+/* In millionths of the whole: tried in turn until the tree is small enough. */
+static const int64_t shares[] = {0, 20, 100, 300, 1000, 3000, 10000};
+
+static int load(struct call_tree *tree, struct database *database, struct call_tree_stacks *stacks, const char *domain,
+                int metric, bool is_inverted, struct varve_message *message)
+{
+    struct call_tree_options options = {
+        .stacks = stacks,
+        .domain = domain,
+        .metric = (enum call_tree_metric)metric,
+        .figure = CALL_TREE_BYTES,
+        .is_inverted = is_inverted,
+        .top = INT64_MAX,
+        .depth = CALL_TREE_FRAMES_MAX,
+        .nodes_max = FLAME_NODES_MAX,
+    };
+    for (size_t i = 0; i + 1 < sizeof(shares) / sizeof(shares[0]); i++) {
+        options.share_min = shares[i];
+        int error = call_tree_load(tree, database, &options, message);
+        if (error != VARVE_OK || tree->count <= FLAME_NODES_MAX) {
+            return error;
+        }
+        call_tree_free(tree);
+    }
+    options.share_min = shares[sizeof(shares) / sizeof(shares[0]) - 1];
+    options.nodes_max = 0;
+    return call_tree_load(tree, database, &options, message);
+}
+
+static void write_frames(struct page_writer *writer, const struct call_tree *tree)
+{
+    page_key(writer, "frames"); /* function, file, module, line, is it Python */
+    page_open(writer, '[');
+    for (size_t i = 0; i < tree->frame_count; i++) {
+        const struct call_tree_frame *frame = &tree->frames[i];
+        page_name(writer, frame->is_missing ? "(no stack)" : frame->function);
+        page_name(writer, frame->file);
+        page_name(writer, frame->module);
+        page_integer(writer, frame->line);
+        page_integer(writer, frame->is_python ? 1 : 0);
+    }
+    page_close(writer, ']');
+}
+
+/* Callers come before what they call: `up` is how many nodes back the caller is. */
+static void write_tree(struct page_writer *writer, const struct call_tree *tree)
+{
+    int figure = tree->options.figure;
+    page_open(writer, '{');
+    page_member_text(writer, "domain", tree->options.domain);
+    page_member_text(writer, "metric", call_tree_metric_names[tree->options.metric]);
+    page_member_bool(writer, "is_inverted", tree->options.is_inverted);
+    page_member_bool(writer, "is_count", figure == CALL_TREE_ALLOCATIONS);
+    page_member_bool(writer, "has_stacks", tree->has_stacks);
+    page_member_integer(writer, "share_min", tree->options.share_min);
+    write_frames(writer, tree);
+    page_key(writer, "nodes"); /* up, frame, all, allocations, left out */
+    page_open(writer, '[');
+    for (size_t i = 0; i < tree->count; i++) {
+        const struct call_tree_node *node = &tree->nodes[i];
+        page_integer(writer, (int64_t)i - node->parent);
+        page_integer(writer, node->frame);
+        page_integer(writer, node->total[figure]);
+        page_integer(writer, node->total[CALL_TREE_ALLOCATIONS]);
+        page_integer(writer, node->left_out[figure]);
+    }
+    page_close(writer, ']');
+    page_close(writer, '}');
+}
+
+int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
+{
+    struct call_tree_stacks stacks;
+    call_tree_stacks_load(&stacks, database, false);
+    page_open(writer, '[');
+    struct cursor cursor;
+    cursor_open(
+        &cursor, database,
+        "SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, "
+        "domain = 'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1");
+    cursor_bind_integer(&cursor, 1, FLAME_DOMAINS_MAX);
+    int error = VARVE_OK;
+    while (error == VARVE_OK && cursor_next(&cursor)) {
+        for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
+            struct call_tree tree; /* of each metric first from the callers, then from the lines */
+            error = load(&tree, database, &stacks, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
+            if (error == VARVE_OK && tree.count > 0) {
+                write_tree(writer, &tree);
+            }
+            call_tree_free(&tree);
+        }
+    }
+    cursor_close(&cursor);
+    call_tree_stacks_free(&stacks);
+    page_close(writer, ']');
+    return error;
+}

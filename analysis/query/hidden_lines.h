@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Patterns of the user's own: which frames reports pass over to name the user's line. A recording has the user's line
+ * by the built-in table; with patterns beside it, symbols are ranked and the user's lines chosen again as the database
+ * is opened, in temporary tables that stand in front of its own. Every view and every statement then says the same.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_HIDDEN_LINES_H
+#define VARVE_ANALYSIS_QUERY_HIDDEN_LINES_H
+
+#include <stddef.h>
+
+struct database;
+struct varve_message;
+
+/// Choose the user's lines of `database` by the built-in table, the file plumbing.txt of the configuration folder and
+/// `patterns`; without any of the latter two nothing is done. `*all_out`: the number of call sites, if none of them has
+/// a frame that is not hidden, else 0. Errors: VARVE_ERROR_INVALID (a pattern, or a line of the file), those of reading
+/// the file and the database.
+int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
+                  struct varve_message *message);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had
+ * its largest size. Databases without these have everything. Called by the header of reports, and by what reads events.
+ */
+#include "analysis/query/kept_note.h"
+
+#include "analysis/base/number_format.h"
+#include "analysis/base/json_writer.h"
+#include "analysis/query/database.h"
+#include "trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Those that have rows, before the database had its largest size; -1: it had not. */
+static int64_t kept_events(struct database *database)
+{
+    return database_integer(database, "SELECT value FROM meta WHERE key = 'kept_events'", -1);
+}
+
+static bool keeps(struct database *database, const char *what)
+{
+    char *keep = database_meta(database, "keep");
+    bool is_it = keep != NULL && strcmp(keep, what) == 0;
+    free(keep);
+    return is_it;
+}
+
+bool report_keeps_events(struct database *database)
+{
+    return kept_events(database) < 0 && !keeps(database, "allocations") && !keeps(database, "totals");
+}
+
+bool report_keeps_only_live(struct database *database)
+{
+    return keeps(database, "totals");
+}
+
+static int64_t joined_callsites(struct database *database)
+{
+    return database_integer(database, "SELECT value FROM stats WHERE name = 'callsites_joined'", 0);
+}
+
+void report_kept_words(char *text, size_t bytes, struct database *database)
+{
+    int64_t count = kept_events(database);
+    int64_t joined = joined_callsites(database);
+    text[0] = '\0';
+    if (keeps(database, "totals")) {
+        snprintf(text, bytes,
+                 "totals and what is live; no events, and no allocations that were freed (--keep totals)%s%s%s",
+                 joined > 0 ? "; " : "", joined > 0 ? format_count(joined).text : "",
+                 joined > 0 ? " smaller call sites were put together" : "");
+    } else if (count >= 0) {
+        snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)", format_count(count).text);
+    } else if (keeps(database, "allocations")) {
+        snprintf(text, bytes, "allocations and totals; no events (--keep allocations)");
+    }
+}
+
+void report_kept_json(struct cJSON *object, struct database *database)
+{
+    char *keep = database_meta(database, "keep");
+    int64_t count = kept_events(database);
+    int64_t joined = joined_callsites(database);
+    json_text(object, "keep", keep != NULL ? keep : "events");
+    if (count >= 0) {
+        json_integer(object, "kept_events", count);
+    }
+    if (joined > 0) {
+        json_integer(object, "callsites_joined", joined);
+    }
+    free(keep);
+}
+
+bool report_has_no_times(struct database *database)
+{
+    char *times = database_meta(database, "history.times");
+    bool has_none = times != NULL && strcmp(times, "order") == 0;
+    free(times);
+    return has_none;
+}
+
+void report_times_print(FILE *out, struct database *database)
+{
+    if (report_has_no_times(database)) {
+        fputs("  the trace has no times: the order of its events stands for them, 1 us each\n", out);
+    }
+}
+
+void report_times_json(struct cJSON *object, struct database *database)
+{
+    if (report_has_no_times(database)) {
+        json_text(object, "times", "order");
+    }
+}
+
+int report_require_events(struct database *database, struct varve_message *message)
+{
+    char words[240];
+    report_kept_words(words, sizeof(words), database);
+    return words[0] == '\0'
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%s has not the events that this needs: it has %s",
+                                   database_path(database), words);
+}

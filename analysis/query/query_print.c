@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cell is formatted by the letter of its column; a table without rows is not printed, titles neither. */
+#include "analysis/query/query_print.h"
+
+#include "analysis/base/number_format.h"
+#include "analysis/base/json_writer.h"
+#include "analysis/base/table.h"
+#include "analysis/base/terminal.h"
+#include "analysis/query/database.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_COLUMNS 64
+#define PATH_COLUMNS 30
+
+static void add_cell(struct table *table, struct cursor *cursor, int column, char kind)
+{
+    int64_t number = cursor_integer(cursor, column);
+    if (cursor_is_null(cursor, column)) {
+        table_add(table, "-");
+        return;
+    }
+    char cut[400] = "";
+    switch (kind) {
+    case 'c':
+        table_add(table, format_count(number).text);
+        break;
+    case 'b':
+        table_add(table, format_bytes(number).text);
+        break;
+    case 'd':
+        table_add(table, format_duration(number).text);
+        break;
+    case 'n':
+        snprintf(cut, sizeof(cut), "%" PRId64, number);
+        table_add(table, cut);
+        break;
+    case 'p':
+        format_path(cut, sizeof(cut), cursor_name(cursor, column), PATH_COLUMNS);
+        table_add(table, cut);
+        break;
+    case 'x':
+        snprintf(cut, sizeof(cut), "%#" PRIx64, (uint64_t)number);
+        table_add(table, cut);
+        break;
+    case '%':
+        snprintf(cut, sizeof(cut), "%.1f %%", (double)number / 10);
+        table_add(table, cut);
+        break;
+    default:
+        format_head(cut, sizeof(cut), cursor_name(cursor, column), TEXT_COLUMNS);
+        table_add(table, cut);
+        break;
+    }
+}
+
+int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound)
+{
+    struct table table;
+    table_init(&table, query->columns, strlen(query->kinds));
+    table.indent = "  ";
+    table.columns_max = terminal_columns();
+    struct cursor cursor;
+    cursor_open(&cursor, database, query->sql);
+    cursor_bind_integer(&cursor, 1, bound);
+    int64_t rows = 0;
+    while (cursor_next(&cursor)) {
+        rows++;
+        for (int column = 0; query->kinds[column] != '\0'; column++) {
+            add_cell(&table, &cursor, column, query->kinds[column]);
+        }
+    }
+    cursor_close(&cursor);
+    if (rows > 0) {
+        table_print(&table, out, true);
+    }
+    table_free(&table);
+    return rows;
+}
+
+struct cJSON *cursor_json(struct cursor *cursor, int columns)
+{
+    struct cJSON *object = json_object();
+    for (int column = 0; column < columns; column++) {
+        struct value value = cursor_value(cursor, column);
+        json_add(object, cursor_column_name(cursor, column), value_json(&value));
+    }
+    return object;
+}
+
+struct cJSON *cursor_rows_json(struct cursor *cursor)
+{
+    struct cJSON *array = json_array();
+    while (cursor_next(cursor)) {
+        json_append(array, cursor_json(cursor, cursor_column_count(cursor)));
+    }
+    cursor_close(cursor);
+    return array;
+}
+
+struct cJSON *query_json(struct database *database, const char *sql, int64_t bound)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database, sql);
+    cursor_bind_integer(&cursor, 1, bound);
+    return cursor_rows_json(&cursor);
+}

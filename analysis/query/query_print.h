@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A query as a table for people, or as JSON with the names of its columns as keys: a section of an answer is one
+ * statement.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_QUERY_PRINT_H
+#define VARVE_ANALYSIS_QUERY_QUERY_PRINT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct cJSON;
+struct cursor;
+struct database;
+struct table_column;
+
+struct query {
+    const char *sql; /* ?1: the bound number */
+    const struct table_column *columns;
+    /* a letter for each column: t text, p path (its end), c count, b bytes, d duration, n plain number, x address, %
+     * tenths of a percent */
+    const char *kinds;
+};
+
+/// Returns the number of rows; prints nothing if there are none.
+int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound);
+/// The first columns of the row that a cursor stands on, with their names as keys.
+struct cJSON *cursor_json(struct cursor *cursor, int columns);
+/// All rows of a cursor, which is closed.
+struct cJSON *cursor_rows_json(struct cursor *cursor);
+struct cJSON *query_json(struct database *database, const char *sql, int64_t bound);
+
+#endif

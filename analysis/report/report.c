@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of sections, and the answers that are made of it: text of a screen or two (--all: everything), and JSON
+ * with every figure, whose keys are stable: they may be added to, never renamed; the manual page lists them. The page
+ * of --html is made of the same rows.
+ */
+#include "analysis/report/report.h"
+
+#include "analysis/base/json_writer.h"
+#include "analysis/base/table.h"
+#include "analysis/query/database.h"
+#include "analysis/query/callsite_groups.h"
+#include "analysis/query/recording_header.h"
+#include "analysis/query/loss_note.h"
+#include "analysis/report/report_cupti.h"
+#include "analysis/report/report_domains.h"
+#include "analysis/report/report_gpu.h"
+#include "analysis/report/report_leaks.h"
+#include "analysis/report/report_remat.h"
+#include "analysis/report/report_section.h"
+#include "analysis/report/report_storages.h"
+#include "analysis/query/storage_summary.h"
+
+#define COLUMNS(...) ((const struct table_column[]){__VA_ARGS__})
+
+/* clang-format off */
+const struct report_section report_sections[] = {
+    {
+        .key = "totals", .title = "Totals of all processes",
+        .explanation = "What each domain of memory was asked for, how much of it was live at most, and how much still "
+                       "is at the end. Domains nest: blocks are cut from device memory, so never add them up.",
+        .absent = "No allocation was recorded.",
+        .table = {
+            .sql = "SELECT domain, device, bytes, peak_bytes, peak_ns, live_bytes, allocations, live_allocations, "
+                   "temporary, failed FROM total ORDER BY peak_bytes DESC, domain, device LIMIT ?1",
+            .columns = COLUMNS({"domain", false}, {"device", true}, {"allocated", true}, {"peak", true},
+                               {"peak at", true}, {"live at the end", true}, {"allocations", true},
+                               {"live allocations", true}, {"temporary", true}, {"failed", true}),
+            .kinds = "tnbbdbcccc",
+        },
+        .is_short = true, .text = report_total_text, .json = report_total_json,
+    },
+    {
+        .key = "host_peak", .title = "Heap and mappings together",
+        .explanation = "The most that heap and mappings of all processes had together; each has its own peak above.",
+        .absent = "There were no mappings, or no heap.",
+        .table = {
+            .sql = "SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1",
+            .columns = COLUMNS({"peak", true}, {"heap", true}, {"mmap", true}, {"at", true}, {"event", true}),
+            .kinds = "bbbdn",
+        },
+    },
+    {
+        .key = "process_peaks", .title = "Processes by peak",
+        .explanation = "Each process at its own peak: these add up to more than all together ever had.",
+        .absent = "There is one process only.",
+        .is_there = report_has_processes,
+        .table = {
+            .sql = "SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')), "
+                   "'') AS program, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END AS "
+                   "domain, t.bytes, t.peak_bytes, t.live_bytes, t.allocations FROM total_process t JOIN process p "
+                   "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
+            .columns = COLUMNS({"pid", true}, {"program", false}, {"domain", false}, {"allocated", true},
+                               {"peak", true}, {"live at the end", true}, {"allocations", true}),
+            .kinds = "nttbbbc",
+        },
+        .is_short = true, .text = report_processes_text,
+    },
+    {
+        .key = "domains", .title = "Call sites",
+        .explanation = "By the user's line, the innermost frame that is not plumbing: what it allocated in all, what "
+                       "of it was live at the peak and at the end, and how many allocations were freed before their "
+                       "thread allocated again (temporary).",
+        .absent = "No allocation was recorded.",
+        .table = {
+            /* names come last: grouping and sorting by them would cost seconds where they are long */
+            .sql = "SELECT s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS user_line, "
+                   "g.domain, g.peak_bytes, g.bytes, g.live_bytes, g.allocations, g.live_allocations, g.temporary, "
+                   "g.callsites FROM (SELECT domain, user_symbol_id AS symbol_id, peak_bytes, bytes, live_bytes, "
+                   "allocations, live_allocations, temporary, callsites FROM line_total "
+                   "ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT ?1) g LEFT JOIN symbol s ON s.id = g.symbol_id",
+            .columns = COLUMNS({"function", false}, {"line", false}, {"domain", false}, {"at the peak", true},
+                               {"allocated", true}, {"live at the end", true}, {"allocations", true},
+                               {"live allocations", true}, {"temporary", true}, {"call sites", true}),
+            .kinds = "tptbbbcccc",
+        },
+        .is_short = true, .text = report_domains_text, .json = report_domains_json,
+    },
+    {
+        .key = "lines_together", .title = "Lines in the heap and in Python's memory",
+        .explanation = "What lines have in the heap, what in Python's objects, and together, where an object that is "
+                       "in both counts once; at the peak each of the two at its own.",
+        .absent = "No line had bytes in both; varve record --python-allocators records Python's objects.",
+        .is_there = report_has_together,
+        .table = {
+            .sql = "SELECT user_function, coalesce(user_file || ':' || user_line, user_module) AS user_line, "
+                   "peak_together_bytes, peak_heap_bytes, peak_python_bytes, together_bytes, heap_bytes, python_bytes, "
+                   "live_together_bytes, live_heap_bytes, live_python_bytes FROM line_together "
+                   "ORDER BY 3 DESC, 6 DESC, user_symbol_id LIMIT ?1",
+            .columns = COLUMNS({"function", false}, {"line", false}, {"at the peak", true}, {"heap", true},
+                               {"python", true}, {"allocated", true}, {"heap", true}, {"python", true},
+                               {"live at the end", true}, {"heap", true}, {"python", true}),
+            .kinds = "tpbbbbbbbbb",
+        },
+    },
+    {
+        .key = "leak_list", .title = "Likely leaks",
+        .explanation = "Lines whose allocations were live at the end and had grown with the work, as varve leaks lists "
+                       "them; the score, 0 to 1, says how much that looks like a leak.",
+        .absent = "Nothing that was live at the end had grown with the work.",
+        .is_there = report_leaks_make,
+        .table = {
+            .sql = "SELECT l.score, s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS "
+                   "user_line, l.domain, l.bytes, l.allocations, l.evidence FROM temp.leak_list l LEFT JOIN callsite c "
+                   "ON c.id = l.callsite_id LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id) "
+                   "ORDER BY l.rowid LIMIT ?1",
+            .columns = COLUMNS({"score", true}, {"function", false}, {"line", false}, {"domain", false},
+                               {"live at the end", true}, {"allocations", true}, {"evidence", false}),
+            .kinds = "ttptbct",
+        },
+        .is_in_other_json = true,
+    },
+    {
+        .key = "sizes", .title = "Allocations by size",
+        .explanation = "A row is the allocations above half of a power of two, up to it.",
+        .absent = "No allocation was recorded.",
+        .table = {
+            .sql = "SELECT domain, device, up_to_bytes, allocations, bytes, live_allocations, live_bytes, temporary, "
+                   "mean_lifetime_ns FROM size_total ORDER BY domain, device, up_to_bytes LIMIT ?1",
+            .columns = COLUMNS({"domain", false}, {"device", true}, {"up to", true}, {"allocations", true},
+                               {"allocated", true}, {"live at the end", true}, {"bytes", true}, {"temporary", true},
+                               {"mean lifetime", true}),
+            .kinds = "tnbcbcbcd",
+        },
+    },
+    {
+        .key = "marks", .title = "Named phases",
+        .explanation = "What the program itself named, by varve_mark_begin and varve_mark_end.",
+        .absent = "The program named no phases.",
+        .table = {
+            .sql = "SELECT name, pid, tid, begin_ns, end_ns - begin_ns AS duration_ns, begin_seq FROM mark "
+                   "ORDER BY begin_seq LIMIT ?1",
+            .columns = COLUMNS({"phase", false}, {"pid", true}, {"tid", true}, {"begins", true}, {"took", true},
+                               {"event", true}),
+            .kinds = "tnnddn",
+        },
+    },
+    {
+        .key = "ooms", .title = "Requests that a caching allocator did not serve",
+        .explanation = "Each with what there was at that moment; varve oom explains them one by one.",
+        .absent = "Every request was served, or there is no caching allocator.",
+        .table = {
+            .sql = "SELECT seq, ts_ns, device, requested, allocated, reserved, largest_free FROM oom ORDER BY seq "
+                   "LIMIT ?1",
+            .columns = COLUMNS({"event", true}, {"at", true}, {"GPU", true}, {"asked for", true}, {"allocated", true},
+                               {"reserved", true}, {"largest free", true}),
+            .kinds = "ndnbbbb",
+        },
+    },
+    {
+        .group = "gpu", .key = "devices", .title = "GPUs",
+        .explanation = "The devices that the recorded processes used.",
+        .absent = "No GPU was used.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT u.device, d.name, d.total_bytes, d.uuid, (SELECT count(*) FROM device_process p "
+                   "WHERE p.device = u.device) AS processes FROM (SELECT id AS device FROM device UNION "
+                   "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY u.device "
+                   "LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"name", false}, {"memory", true}, {"UUID", false}, {"processes", true}),
+            .kinds = "ntbtc",
+        },
+        .is_short = true, .text = report_devices_text, .json = report_devices_json,
+    },
+    {
+        .group = "gpu", .key = "streams", .title = "GPU memory by stream (0: the default stream)",
+        .explanation = "What was allocated on each stream, of the CUDA API and of caching allocators.",
+        .absent = "No GPU memory was allocated.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes "
+                   "FROM stream_total ORDER BY device, process_id, domain, bytes DESC, stream LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"of", false}, {"stream", true}, {"allocations", true},
+                               {"freed", true}, {"bytes", true}, {"peak", true}, {"never freed", true}),
+            .kinds = "nntnccbbb",
+        },
+        .json_sql = "SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, "
+                    "peak_bytes FROM stream_total ORDER BY process_id, domain, device, stream",
+    },
+    {
+        .group = "gpu", .key = "calls", .title = "Time in the CUDA driver's memory calls and in waiting, all threads",
+        .explanation = "How often each function was called, and how long the program was in it.",
+        .absent = "No call of the CUDA driver was recorded.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_ns) AS total_ns, "
+                   "CAST(1000.0 * sum(total_ns) / max((SELECT duration_ns FROM recording), 1) AS INTEGER) AS share, "
+                   "sum(total_ns) / max(sum(calls), 1) AS mean_ns, max(max_ns) AS max_ns FROM device_call "
+                   "GROUP BY device, function ORDER BY sum(device_call.total_ns) DESC, function LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"function", false}, {"calls", true}, {"failed", true}, {"time", true},
+                               {"of run", true}, {"mean", true}, {"longest", true}),
+            .kinds = "ntccd%dd",
+        },
+        .is_short = true, .text = report_calls_text,
+        .json_sql = "SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, "
+                    "bytes FROM device_call ORDER BY process_id, device, function, activity",
+    },
+    {
+        .group = "gpu", .key = "segments", .title = "Segments against blocks, when most was reserved",
+        .explanation = "What each caching allocator had got from the driver at its peak, and how much of it was in "
+                       "use.",
+        .absent = "No caching allocator was recorded.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, reserved, live_requested + rounding + unsplit_remainder AS allocated, "
+                   "stream_pending, CAST(1000.0 * (reserved - live_requested - rounding - unsplit_remainder) / "
+                   "max(reserved, 1) AS INTEGER) AS unused, seq, ts_ns FROM ladder_peak " REPORT_LADDER_ORDER
+                   " LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"reserved", true}, {"allocated", true}, {"pending", true},
+                               {"unused", true}, {"event", true}, {"at", true}),
+            .kinds = "nnbbb%nd",
+        },
+        .is_short = true, .text = report_segments_text, .json = report_segments_json,
+    },
+    {
+        .group = "gpu", .key = "ladder", .title = "Why reserved memory was not live, when most was reserved",
+        .explanation = "Each byte that was reserved and served no request, by the reason for it.",
+        .absent = "No caching allocator was recorded.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, "
+                   "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_peak "
+                   REPORT_LADDER_ORDER " LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"live", true}, {"rounding", true}, {"unsplit", true},
+                               {"quantum", true}, {"other pools", true}, {"pending", true}, {"cached", true},
+                               {"holes", true}),
+            .kinds = "nnbbbbbbbb",
+        },
+        .is_short = true, .json = report_ladder_json,
+    },
+    {
+        .group = "gpu", .key = "holes", .title = "The largest holes then, and the blocks beside them",
+        .explanation = "Free memory between blocks in use, and the lines that hold it apart.",
+        .absent = "There was no hole, or no caching allocator.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, size, before_size, before_function, behind_size, behind_function "
+                   "FROM peak_hole LIMIT iif(?1 < 0, 10, min(?1, 10))",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"hole", true}, {"block before", true}, {"of", false},
+                               {"block behind", true}, {"of", false}),
+            .kinds = "nnbbtbt",
+        },
+        .is_in_other_json = true,
+    },
+    {
+        .group = "gpu", .key = "unattributed", .title = "Unattributed device memory",
+        .explanation = "What the driver counts as used of a device, less what was live of all recorded processes.",
+        .absent = "The driver was never asked how much memory is in use.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = REPORT_UNATTRIBUTED_SQL,
+            .columns = COLUMNS({"GPU", true}, {"queries", true}, {"memory", true}, {"most used", true},
+                               {"attributed", true}, {"least", true}, {"most", true}, {"last", true}),
+            .kinds = "ncbbbbbb",
+        },
+        .is_short = true, .text = report_unattributed_text,
+    },
+    {
+        .group = "gpu", .key = "failures", .title = "Allocations that the CUDA driver refused",
+        .explanation = "result: the CUresult; 2 is out of memory.",
+        .absent = "The driver refused nothing.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT seq, ts_ns, pid, device, stream, function, bytes, result FROM device_failure "
+                   "ORDER BY seq LIMIT ?1",
+            .columns = COLUMNS({"event", true}, {"at", true}, {"pid", true}, {"GPU", true}, {"stream", true},
+                               {"function", false}, {"asked for", true}, {"result", true}),
+            .kinds = "ndnnntbn",
+        },
+        .is_short = true, .text = report_failures_text,
+        .json_sql = "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, "
+                    "callsite_id FROM device_failure ORDER BY seq LIMIT ?1",
+    },
+    {
+        .group = "gpu", .key = "cupti", .title = "CUPTI",
+        .explanation = "What became of CUPTI's recorder in each process.",
+        .absent = "CUPTI's recorder was not asked for.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT pid, state, seq, ts_ns, arg FROM cupti_state ORDER BY seq LIMIT ?1",
+            .columns = COLUMNS({"pid", true}, {"state", false}, {"event", true}, {"at", true}, {"number", true}),
+            .kinds = "ntndn",
+        },
+        .is_short = true, .text = report_cupti_text, .json = report_cupti_json,
+    },
+    {
+        .key = "storages", .title = "Storages",
+        .explanation = "Storages of the storage layer by kind and type, and how many of them were never destroyed.",
+        .absent = "The program did not use the storage layer.",
+        .is_there = storage_is_there,
+        .table = {
+            .sql = "SELECT pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total "
+                   "ORDER BY bytes DESC, process_id, kind, dtype LIMIT ?1",
+            .columns = COLUMNS({"pid", true}, {"kind", false}, {"type", false}, {"storages", true}, {"bytes", true},
+                               {"not gone", true}, {"bytes", true}, {"no copy seen", true}),
+            .kinds = "nttcbcbc",
+        },
+        .is_short = true, .text = report_storages_text, .json = report_storages_json,
+    },
+    {
+        .key = "rematerialization", .title = "Rematerialization",
+        .explanation = "What a memory budget cost: operators whose results were evicted and had to be computed again.",
+        .absent = "No planner of rematerialization ran.",
+        .is_there = report_has_remat,
+        .table = {
+            .sql = "SELECT coalesce(name, '" REPORT_REMAT_NO_NAME "') AS operator, sum(runs) AS runs, sum(run_ns) AS "
+                   "run_ns, sum(remats) AS again, sum(collateral) AS collateral, sum(remat_ns) AS ns, "
+                   "CAST(1000.0 * sum(remat_ns) / max((SELECT sum(remat_ns) FROM operator_stat), "
+                   "1) AS INTEGER) AS share, sum(wasted) AS wasted FROM operator_stat GROUP BY operator "
+                   "HAVING again > 0 OR sum(collateral) > 0 ORDER BY ns DESC, again DESC, operator LIMIT ?1",
+            .columns = COLUMNS({"operator", false}, {"runs", true}, {"time", true}, {"recomputed", true},
+                               {"beside", true}, {"time", true}, {"of all", true}, {"in vain", true}),
+            .kinds = "tcdccd%c",
+        },
+        .is_short = true, .text = report_remat_text, .json = report_remat_json,
+    },
+};
+/* clang-format on */
+
+const size_t report_section_count = sizeof(report_sections) / sizeof(report_sections[0]);
+
+void report_text(FILE *out, struct database *database, const struct report_options *options)
+{
+    struct report_loss loss;
+    report_loss_load(&loss, database);
+    report_header_print(out, database, &loss);
+    for (size_t i = 0; i < report_section_count; i++) {
+        report_section_print(out, database, &report_sections[i], options);
+    }
+    if (!options->stacks.is_all) {
+        fputs("\nvarve report --all has whole stacks, exact figures and every list\n", out);
+    }
+}
+
+struct cJSON *report_json(struct database *database, const struct report_options *options)
+{
+    struct cJSON *object = json_object();
+    report_header_json(object, database);
+    struct report_loss loss;
+    report_loss_load(&loss, database);
+    json_add(object, "loss", report_loss_json(database, &loss));
+    json_text(object, "by", group_by_names[options->by]);
+    json_integer_or_null(object, "rss_peak_bytes", database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
+    for (size_t i = 0; i < report_section_count; i++) {
+        report_section_add(object, database, &report_sections[i], options);
+    }
+    return object;
+}

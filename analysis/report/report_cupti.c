@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What became of CUPTI's recorder in each process, and whether it has the same allocations as the CUDA recorder where
+ * both ran: a call that one of them missed shows here.
+ */
+#include "analysis/report/report_cupti.h"
+
+#include "analysis/base/number_format.h"
+#include "analysis/base/json_writer.h"
+#include "analysis/base/table.h"
+#include "analysis/query/database.h"
+#include "analysis/query/query_print.h"
+#include "analysis/report/report_title.h"
+#include "analysis/report/report_section.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DIFFERENCES_SHOWN 10
+
+/* A refusal of a process that has got CUPTI's subscription is about activity records. */
+#define HAS_BEGUN                                                                                        \
+    "EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' " \
+    "AND b.seq < s.seq)"
+
+/* Allocations that each of the two recorded, of the processes in which both ran. */
+#define BOTH " process_id IN (SELECT process_id FROM cupti_total)"
+#define BY_CUDA "SELECT sum(allocations) FROM total_process WHERE domain = 'device' AND" BOTH
+#define BY_CUPTI "SELECT sum(allocations) FROM cupti_total WHERE" BOTH
+
+/* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
+static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum, int64_t largest)
+{
+    char who[64];
+    snprintf(who, sizeof(who), "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
+    if (strcmp(state, "cupti_begin") == 0) {
+        fprintf(out, "  it recorded in %s (API version %" PRId64 ")\n", who, largest);
+    } else if (strcmp(state, "cupti_refused") == 0 && has_begun) {
+        fprintf(out, "  %s got callbacks and no activity records, which only add kinds of memory\n", who);
+    } else if (strcmp(state, "cupti_refused") == 0 && largest == 0) {
+        fprintf(out, "  %s found no libcupti that would do\n", who);
+    } else if (strcmp(state, "cupti_refused") == 0) {
+        fprintf(out, "  %s did not get it (CUptiResult %" PRId64 "): another profiler may have held it\n", who,
+                largest);
+    } else if (strcmp(state, "cupti_fatal") == 0) {
+        fprintf(out, "  it stopped in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who, largest);
+    } else if (strcmp(state, "cupti_dropped") == 0 && sum > 0) {
+        fprintf(out, "  it dropped %s activity records; allocations come from callbacks, and are complete\n",
+                format_count(sum).text);
+    }
+}
+
+static void print_difference(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"pid", true}, {"GPU", true}, {"address", true}, {"bytes", true}, {"CUDA recorder", true}, {"CUPTI", true},
+    };
+    static const struct query query = {
+        .sql = "SELECT pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference "
+               "ORDER BY process_id, device, addr, size LIMIT ?1",
+        .columns = columns,
+        .kinds = "nnxbcc",
+    };
+    int64_t cuda = database_integer(database, BY_CUDA, 0);
+    int64_t cupti = database_integer(database, BY_CUPTI, 0);
+    int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
+    if (differing == 0) {
+        fprintf(out, "  CUDA recorder and CUPTI recorded the same %s allocations%s\n", format_count(cupti).text,
+                cuda == cupti ? "" : ", as long as CUPTI was there");
+        return;
+    }
+    fprintf(out, "  the CUDA recorder has %s allocations, CUPTI %s; they differ in %s:\n", format_count(cuda).text,
+            format_count(cupti).text, format_count(differing).text);
+    query_print(out, database, &query, DIFFERENCES_SHOWN);
+}
+
+bool report_cupti_is_checked(struct database *database)
+{
+    return database_integer(database, BY_CUPTI, 0) > 0 && database_integer(database, BY_CUDA, 0) > 0;
+}
+
+bool report_cupti_agrees(struct database *database)
+{
+    return database_integer(database, "SELECT count(*) FROM cupti_difference", 0) == 0;
+}
+
+void report_cupti_text(FILE *out, struct database *database, const struct report_section *section,
+                       const struct report_options *options)
+{
+    bool is_checked = report_cupti_is_checked(database);
+    (void)options;
+    if (!is_checked && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
+        return;
+    }
+    report_rule_print(out, section->title);
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT state, " HAS_BEGUN " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
+                "cupti_state s GROUP BY state, has_begun ORDER BY min(seq)");
+    while (cursor_next(&cursor)) {
+        print_state(out, cursor_name(&cursor, 0), cursor_integer(&cursor, 1) != 0, cursor_integer(&cursor, 2),
+                    cursor_integer(&cursor, 3), cursor_integer(&cursor, 4));
+    }
+    cursor_close(&cursor);
+    if (is_checked) {
+        print_difference(out, database);
+    }
+}
+
+struct cJSON *report_cupti_json(struct database *database, const struct report_options *options)
+{
+    struct cJSON *object = json_object();
+    bool is_checked = report_cupti_is_checked(database);
+    (void)options;
+    json_add(object, "states",
+             query_json(database,
+                        "SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' "
+                        "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'subscription' END END AS refused "
+                        "FROM cupti_state s ORDER BY seq",
+                        0));
+    if (is_checked) {
+        json_bool(object, "agree", report_cupti_agrees(database));
+    } else {
+        json_add(object, "agree", json_null_value());
+    }
+    json_integer(object, "by_cuda", database_integer(database, BY_CUDA, 0));
+    json_integer(object, "by_cupti", database_integer(database, BY_CUPTI, 0));
+    json_add(object, "differences",
+             is_checked ? query_json(database,
+                                     "SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM "
+                                     "cupti_difference ORDER BY process_id, device, addr, size LIMIT ?1",
+                                     1000)
+                        : json_array());
+    return object;
+}

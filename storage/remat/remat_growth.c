@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/remat/remat_growth.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAPACITY 4
+
+bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t bytes)
+{
+    void **data = array;
+    uint64_t grown = *capacity < FIRST_CAPACITY ? FIRST_CAPACITY : (uint64_t)*capacity * 2;
+    if (wanted <= *capacity) {
+        return true;
+    }
+    if (grown < wanted) {
+        grown = wanted;
+    }
+    if (grown > UINT32_MAX - 1 || grown > SIZE_MAX / bytes) {
+        return false;
+    }
+    char *moved = realloc(*data, (size_t)grown * bytes);
+    if (moved == NULL) {
+        return false;
+    }
+    memset(moved + *capacity * bytes, 0, (size_t)(grown - *capacity) * bytes);
+    *data = moved;
+    *capacity = (uint32_t)grown;
+    return true;
+}
+
+/* One more at the end: where numbers at the beginning have gone, if these were as many, else in more memory. */
+static bool list_make_room(struct number_list *list)
+{
+    uint32_t *base = list->skipped > 0 ? list->numbers - list->skipped : list->numbers;
+    uint32_t capacity = list->skipped + list->capacity;
+    const bool is_reused = list->skipped > list->count;
+    if (!is_reused && !growth_reserve(&base, &capacity, (uint64_t)capacity + 1, sizeof(*base))) {
+        return false;
+    }
+    if (is_reused) {
+        memcpy(base, list->numbers, list->count * sizeof(*base));
+        list->skipped = 0;
+    }
+    list->numbers = base + list->skipped;
+    list->capacity = capacity - list->skipped;
+    return true;
+}
+
+bool number_list_append(struct number_list *list, uint32_t number)
+{
+    if (list->count == list->capacity && !list_make_room(list)) {
+        return false;
+    }
+    list->numbers[list->count++] = number;
+    return true;
+}
+
+bool number_list_has(const struct number_list *list, uint32_t number)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->numbers[i] == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void remove_at(struct number_list *list, uint32_t place)
+{
+    uint32_t *numbers = list->numbers;
+    list->count--;
+    if (place >= list->count / 2) {
+        memmove(&numbers[place], &numbers[place + 1], (list->count - place) * sizeof(*numbers));
+        return;
+    }
+    memmove(&numbers[1], &numbers[0], place * sizeof(*numbers));
+    list->numbers++;
+    list->capacity--;
+    list->skipped++;
+}
+
+bool number_list_remove(struct number_list *list, uint32_t number)
+{
+    const uint32_t half = list->count - list->count / 2;
+    for (uint32_t i = 0; i < half; i++) { /* from both ends */
+        const uint32_t back = list->count - 1 - i;
+        if (list->numbers[i] == number || list->numbers[back] == number) {
+            remove_at(list, list->numbers[i] == number ? i : back);
+            return true;
+        }
+    }
+    return false;
+}
+
+void number_list_free(struct number_list *list)
+{
+    if (list->numbers != NULL) {
+        free(list->numbers - list->skipped);
+    }
+    *list = (struct number_list){0};
+}

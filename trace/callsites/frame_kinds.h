@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the name of a function or a file says about a frame. */
+#ifndef VARVE_TRACE_CALLSITES_FRAME_KINDS_H
+#define VARVE_TRACE_CALLSITES_FRAME_KINDS_H
+
+#include <stdbool.h>
+
+bool callsites_name_is_allocation(const char *function); /* the malloc family, and wrappers around them */
+/// The name itself, behind the return type that the demangled name of a template's instance has.
+const char *callsites_name_begin(const char *function);
+bool callsites_name_is_interpreter_loop(const char *function);
+bool callsites_name_is_backward(const char *function); /* a step of PyTorch's backward pass */
+bool callsites_path_is_interpreter(const char *module_path);
+bool callsites_path_is_recorder(const char *module_path);
+bool callsites_path_is_driver(const char *module_path);  /* libcuda and what stands in front of it */
+bool callsites_path_is_storage(const char *module_path); /* libvarve.so: allocator and storages */
+bool callsites_path_is_torch(const char *module_path);   /* native code of PyTorch and the libraries below it */
+bool callsites_path_is_storage_python(const char *file); /* the Python package over libvarve.so */
+bool callsites_path_is_torch_python(const char *file);   /* Python code of PyTorch, or ours beside it */
+bool callsites_path_is_compiled(const char *file);       /* Python code that torch.compile wrote */
+
+#endif

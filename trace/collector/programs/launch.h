@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program under record, started, and its end. */
+#ifndef VARVE_TRACE_COLLECTOR_PROGRAMS_LAUNCH_H
+#define VARVE_TRACE_COLLECTOR_PROGRAMS_LAUNCH_H
+
+#include "trace/error.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct launch {
+    int32_t pid;
+    int pidfd;
+    int signal_fd; /* SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT of the collector arrive here */
+    bool has_ended;
+    /* it ran already and is no child: what ends it is asked of pidfd, has_ended also if the user said so */
+    bool is_attached;
+    bool is_gone;        /* is_attached: it has ended by itself */
+    int wait_status;     /* of waitpid, once has_ended; not known where is_attached */
+    unsigned interrupts; /* SIGINT seen since the program ended */
+};
+
+/// A child was reaped; `peak_rss_bytes`: the most that was resident of it or of a child that it had waited for.
+typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes);
+
+/// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
+/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
+/// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
+/// adopts them without varve. Errors of exec come back here.
+int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
+                 char *const *variables, struct varve_message *message);
+
+/// The same place for a process that runs already: signals of the collector arrive here and end its recording,
+/// not the process.
+int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message);
+
+/// Has it ended, whether its parent knows or not? Of pid and pidfd alone (-1: the kernel gave none).
+bool launch_attached_is_gone(const struct launch *launch);
+
+/// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
+/// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.
+/// `ended` is called for each process reaped. Never blocks.
+void launch_poll(struct launch *launch, launch_ended *ended, void *context);
+
+/// Wait until the program has ended, handing signals on meanwhile: for a collector that can't go on. Returns
+/// `error` unchanged. Others that end meanwhile are reaped silently.
+int launch_wait(struct launch *launch, int error);
+
+/// From here on Ctrl-C is answered at once, by whatever thread: with line `first`, and the next time with line `second`
+/// and the end of this process, exit status 130. Signals that came before do not count. Texts are copied.
+void launch_finishing(struct launch *launch, const char *first, const char *second);
+/// Not any more.
+void launch_finished(void);
+
+/// End this process as the program ended: the same exit status, or the same signal (without a core file).
+void launch_exit_like(const struct launch *launch) __attribute__((noreturn));
+
+#endif

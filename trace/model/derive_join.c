@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sums over call sites stay what they are: of a domain's peak each call site has its part, and parts are added up like
+ * all else. collector/keep_policy.c calls it, before store/derived_tables.c writes the totals.
+ */
+#include "trace/model/derive_join.h"
+
+#include "trace/error.h"
+#include "trace/model/domain.h"
+#include "trace/model/allocation_scratch.h"
+#include "trace/model/model_state.h"
+#include "trace/model/model_totals.h"
+
+#include <stdbool.h>
+
+static bool is_large(uint64_t value, uint64_t total)
+{
+    return value > 0 && value >= total / JOIN_SHARE + (total % JOIN_SHARE != 0);
+}
+
+/* What is compared, of a domain. */
+static void add_domain(const struct domain_totals *totals, struct callsite_total *sum, size_t *callsites)
+{
+    sum->allocations += totals->all.allocations;
+    sum->bytes += totals->all.bytes;
+    sum->peak_bytes += totals->all.peak_bytes;
+    sum->left_bytes += totals->all.left_bytes;
+    *callsites = totals->callsite_limit > *callsites ? totals->callsite_limit : *callsites;
+}
+
+static uint8_t size_of(const struct callsite_total *callsite, const struct callsite_total *domain)
+{
+    if (callsite->allocations == 0) {
+        return JOIN_UNUSED;
+    }
+    return is_large(callsite->allocations, domain->allocations) || is_large(callsite->bytes, domain->bytes) ||
+                   is_large(callsite->peak_bytes, domain->peak_bytes) ||
+                   is_large(callsite->left_bytes, domain->left_bytes)
+               ? JOIN_LARGE
+               : JOIN_SMALL;
+}
+
+/* Of all devices of a domain together. */
+static void domain_sizes(const struct derive *derive, enum domain domain, uint8_t *sizes, size_t limit)
+{
+    struct callsite_total all = {0};
+    size_t callsites = 0;
+    for (unsigned device = 0; device < domain_devices(domain); device++) {
+        add_domain(&derive->domains[slot_of(domain, device)], &all, &callsites);
+    }
+    for (size_t i = 0; i < limit && i < callsites; i++) {
+        struct callsite_total one = {0};
+        for (unsigned device = 0; device < domain_devices(domain); device++) {
+            totals_callsite_add(&derive->domains[slot_of(domain, device)], (uint32_t)i, &one);
+        }
+        uint8_t size = size_of(&one, &all);
+        sizes[i] = size > sizes[i] ? size : sizes[i];
+    }
+}
+
+/* Who made a storage that is alive is what people want to know of it. */
+static void storage_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
+{
+    for (uint64_t id = 1; id <= derive->storages.count; id++) {
+        const struct scratch_storage *row = derive_storage_row(derive, id);
+        if (row->destroy_seq == 0 && row->callsite < limit) {
+            sizes[row->callsite] = JOIN_LARGE;
+        }
+    }
+}
+
+void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
+{
+    for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
+        domain_sizes(derive, domain, sizes, limit);
+    }
+    storage_sizes(derive, sizes, limit);
+}
+
+int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
+{
+    for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
+        struct domain_totals *totals = &derive->domains[slot];
+        int error = totals_join_shares(totals, derive->processes, derive->process_limit, slot, joined, limit);
+        if (error != VARVE_OK) {
+            return error;
+        }
+        for (size_t i = 0; i < limit && i < totals->callsite_limit; i++) {
+            if (joined[i] != i) {
+                totals_join(totals, (uint32_t)i, joined[i]);
+            }
+        }
+    }
+    for (uint64_t id = 1; id <= derive->scratch.count; id++) {
+        const struct scratch_row *row = scratch_peek(&derive->scratch, id);
+        if ((row->free_seq == 0 || derive_row_is_left(derive, row)) && row->callsite < limit &&
+            joined[row->callsite] != row->callsite) {
+            scratch_touch(&derive->scratch, id)->callsite = joined[row->callsite];
+        }
+    }
+    return VARVE_OK;
+}

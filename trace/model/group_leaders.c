@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One pass over the totals of all call sites, which keeps the best of each order in a sorted list: a call site that is
+ * not among them costs a comparison for each. The collector calls it while somebody watches.
+ */
+#include "trace/model/group_leaders.h"
+
+#include "base/grown_array.h"
+#include "trace/error.h"
+#include "trace/model/model_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum order { ORDER_LIVE, ORDER_BYTES, ORDER_RATE, ORDERS };
+
+static uint64_t key_of(const struct leader *leader, enum order order)
+{
+    switch (order) {
+    case ORDER_LIVE:
+        return leader->total.live_bytes;
+    case ORDER_BYTES:
+        return leader->total.bytes;
+    default:
+        return leader->total.bytes - leader->bytes_before;
+    }
+}
+
+/* The best of one order, the largest first. */
+struct best {
+    struct leader *rows;
+    size_t count, most;
+};
+
+static void best_add(struct best *best, const struct leader *leader, enum order order)
+{
+    const uint64_t key = key_of(leader, order);
+    size_t at = best->count;
+    if (key == 0 || (best->count == best->most && key <= key_of(&best->rows[best->count - 1], order))) {
+        return;
+    }
+    while (at > 0 && key_of(&best->rows[at - 1], order) < key) {
+        at--;
+    }
+    best->count += best->count < best->most;
+    memmove(&best->rows[at + 1], &best->rows[at], (best->count - at - 1) * sizeof(*best->rows));
+    best->rows[at] = *leader;
+}
+
+/* Those slots of a domain that have call sites. */
+struct slots {
+    const struct domain_totals *totals[DEVICE_LIMIT];
+    unsigned count;
+    size_t callsite_limit;
+};
+
+static struct slots slots_of(const struct derive *derive, enum domain domain)
+{
+    struct slots slots = {.count = 0};
+    for (unsigned device = 0; device < domain_devices(domain); device++) {
+        const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
+        if (totals->callsite_limit > 0) {
+            slots.totals[slots.count++] = totals;
+            slots.callsite_limit =
+                totals->callsite_limit > slots.callsite_limit ? totals->callsite_limit : slots.callsite_limit;
+        }
+    }
+    return slots;
+}
+
+static int compare_rows(const void *left, const void *right)
+{
+    const struct leader *a = left, *b = right;
+    if (a->domain != b->domain) {
+        return a->domain < b->domain ? -1 : 1;
+    }
+    return a->callsite < b->callsite ? -1 : a->callsite > b->callsite;
+}
+
+static bool domain_look(struct leaders *leaders, const struct derive *derive, enum domain domain, size_t most)
+{
+    const struct slots slots = slots_of(derive, domain);
+    if (slots.callsite_limit == 0) {
+        return true;
+    }
+    if (!ARRAY_COVER(leaders->domains[domain].seen, leaders->domains[domain].capacity, slots.callsite_limit) ||
+        !ARRAY_GROW(leaders->rows, leaders->capacity, leaders->count + ORDERS * most)) {
+        return false;
+    }
+    struct best best[ORDERS];
+    for (unsigned i = 0; i < ORDERS; i++) {
+        best[i] = (struct best){.rows = &leaders->best[i * most], .most = most};
+    }
+    for (size_t i = 0; i < slots.callsite_limit; i++) {
+        struct leaders_seen *seen = &leaders->domains[domain].seen[i];
+        struct leader leader = {.allocations_before = seen->allocations,
+                                .bytes_before = seen->bytes,
+                                .callsite = (uint32_t)i,
+                                .domain = domain};
+        for (unsigned k = 0; k < slots.count; k++) {
+            totals_callsite_add(slots.totals[k], (uint32_t)i, &leader.total);
+        }
+        *seen = (struct leaders_seen){leader.total.allocations, leader.total.bytes};
+        for (unsigned k = 0; k < ORDERS; k++) {
+            best_add(&best[k], &leader, (enum order)k);
+        }
+    }
+    for (unsigned i = 0; i < ORDERS; i++) {
+        memcpy(&leaders->rows[leaders->count], best[i].rows, best[i].count * sizeof(*best[i].rows));
+        leaders->count += best[i].count;
+    }
+    return true;
+}
+
+/* Who leads in several orders is there once. */
+static void unite(struct leaders *leaders)
+{
+    if (leaders->count > 0) {
+        qsort(leaders->rows, leaders->count, sizeof(*leaders->rows), compare_rows);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < leaders->count; i++) {
+        if (kept == 0 || compare_rows(&leaders->rows[kept - 1], &leaders->rows[i]) != 0) {
+            leaders->rows[kept++] = leaders->rows[i];
+        }
+    }
+    leaders->count = kept;
+}
+
+int leaders_look(struct leaders *leaders, const struct derive *derive, size_t most)
+{
+    leaders->count = 0;
+    if (!ARRAY_GROW(leaders->best, leaders->best_capacity, ORDERS * most)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
+        if (domain != DOMAIN_CUPTI && !domain_look(leaders, derive, (enum domain)domain, most)) {
+            leaders->count = 0;
+            return VARVE_ERROR_NO_MEMORY;
+        }
+    }
+    unite(leaders);
+    return VARVE_OK;
+}
+
+void leaders_free(struct leaders *leaders)
+{
+    for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
+        free(leaders->domains[i].seen);
+    }
+    free(leaders->rows);
+    free(leaders->best);
+    *leaders = (struct leaders){0};
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state behind derive_event, and one event on its way through it. One thread, the collector's, owns all of it.
+ *
+ *   event ─► process ─► index or ranges (what is at this address?) ─► scratch row (what happened to it)
+ *                  ├──► allocator of a device: layout (segments, blocks) ─► block row, segments, keyframes
+ *                  ├──► CUDA API (model/device_api.h): addresses, handles, mappings ─► block row
+ *                  └──► totals: process, all processes, call site; peaks; samples
+ *
+ * A block that was given back but may still be in use (pending) counts as freed: its row has free_seq, its block row no
+ * completed_seq yet.
+ *
+ * Invariants (derive_check), for every process that has not ended and each domain:
+ *   entries of index / ranges = rows of that process with free_seq 0 = total.live_allocations
+ *   total.allocations - total.frees = total.live_allocations
+ * and for every domain:
+ *   sum over processes = total of all processes = sum over call sites, at the end and at the peak
+ */
+#ifndef VARVE_TRACE_MODEL_MODEL_STATE_H
+#define VARVE_TRACE_MODEL_MODEL_STATE_H
+
+#include "trace/model/domain.h"
+#include "trace/model/ladder.h"
+#include "base/hash_index.h"
+#include "base/range_set.h"
+#include "trace/model/allocation_scratch.h"
+#include "trace/model/model_totals.h"
+#include "trace/model/process_work.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct derive_api_thread;
+struct derive_calls;
+struct derive_names;
+struct derive_remat;
+struct derive_remat_process;
+struct derive_streams;
+struct event;
+struct varve_message;
+
+struct islands;
+struct varve_layout;
+
+/* The caching allocator of one device in one process. */
+struct derive_device {
+    struct varve_layout *layout;
+    struct islands *islands; /* of the layout */
+    struct ladder_peak ladder_peak;
+    uint64_t dev_seq;        /* of the last event */
+    uint8_t stage;           /* the last one since a request was served; 0: none */
+    bool is_dirty;           /* changed since the last keyframe: it is in derive_keyframes.dirty */
+    uint64_t keyframe_bytes; /* of the last one */
+};
+
+struct derive_api;
+
+struct derive_process {
+    bool is_forked;
+    bool has_ended;
+    uint64_t main_end_seq; /* the first main_end; 0: there was none */
+    int64_t main_end_ns;
+    struct work work;
+    struct index live;
+    struct index python;   /* the same of DOMAIN_PYTHON */
+    struct index storages; /* rows of those that are alive, by their number in the process */
+    struct index marks;    /* the last phase under way of each name, by its hash */
+    struct ranges ranges;
+    struct total **totals[DOMAIN_LIMIT]; /* by domain, then by device; NULL until the domain is used */
+    struct derive_device **devices;      /* DEVICE_LIMIT of them; NULL until an allocator is */
+    struct derive_api *api;              /* NULL until the CUDA API is */
+    struct derive_remat_process *remat;  /* NULL until a planner is */
+    uint8_t *device_numbers;             /* of the trace, by ordinal; NULL: they are equal */
+};
+
+/* Where the total of a slot is; NULL if the process has none in its domain. */
+static inline struct total **process_total(const struct derive_process *process, unsigned slot)
+{
+    struct total **list = process->totals[slot_domain(slot)];
+    return list != NULL ? &list[slot_device(slot)] : NULL;
+}
+
+/* A block between heap_free (cause realloc) and heap_realloc of one thread. */
+struct derive_realloc {
+    uint64_t addr;
+    uint64_t id;
+};
+
+/* INT64_MAX: main has not ended, as far as is known. */
+static inline int64_t process_main_end_ns(const struct derive_process *process)
+{
+    return process->main_end_seq != 0 ? process->main_end_ns : INT64_MAX;
+}
+
+/* Of a row that was closed: that was before main ended, so that it is left no longer. */
+static inline bool row_closed_in_main(const struct scratch_row *row, int64_t main_end_ns)
+{
+    return row->alloc_ns <= main_end_ns && row->free_ns <= main_end_ns;
+}
+
+struct derive_thread {
+    uint32_t process_id; /* 0: not seen yet */
+    int32_t pid;
+    int32_t tid;
+    size_t realloc_count, realloc_capacity;
+    uint64_t last_alloc_id; /* opened by the thread's last heap event; 0: that was no allocation */
+    uint64_t last_python_id;
+    uint8_t unmapped_cause;  /* of the thread's last munmap, until its next mmap; 0: there was none */
+    uint8_t unmapped_domain; /* of what that ended */
+    uint64_t last_block_id;  /* by its last alloc or free of a caching allocator */
+    struct derive_realloc *reallocs;
+    struct derive_api_thread *api; /* NULL until it calls the CUDA API */
+};
+
+/* A row of `segment`; as many as requests to the device, which cost it far more. */
+struct derive_segment {
+    uint64_t addr, size;          /* of an expandable one: the lowest address, the most that was mapped */
+    uint64_t alloc_seq, free_seq; /* 0: not freed */
+    int64_t alloc_ns, free_ns;
+    uint32_t process_id, number;
+    uint16_t pool, stream;
+    uint8_t device, cause;
+    bool is_expandable;
+};
+
+/* A row of `oom`. */
+struct derive_oom {
+    uint64_t seq, requested, allocated, reserved, largest_free;
+    int64_t ts_ns;
+    uint32_t process_id;
+    uint8_t device, stage;
+};
+
+/* Rows of `storage`: number n is lines 2n - 1 and 2n of the file. */
+struct derive_storages {
+    struct scratch lines;  /* fd -1 until one is needed */
+    uint64_t count;        /* the largest id given */
+    uint64_t released;     /* an id to be given again, which `addr` of its row links to the next one; 0: none */
+    uint64_t forgets_from; /* this one and larger ones are given again when the storage is gone; 0: none is */
+};
+
+#define MARK_NAME_BYTES 24U
+
+/* A row of `mark`. */
+struct derive_mark {
+    uint64_t begin_seq, end_seq; /* end 0: under way */
+    int64_t begin_ns, end_ns;
+    uint64_t outer; /* number of the phase of the same name that it lies in; 0: none */
+    uint32_t process_id, thread_id;
+    char name[MARK_NAME_BYTES + 1];
+};
+
+/* In the scratch file of keyframes, before the bytes; process_id 0: nothing has changed up to here. */
+struct derive_keyframe {
+    struct ladder ladder;
+    uint64_t seq;
+    uint32_t process_id;
+    uint32_t device;
+    uint64_t bytes;
+};
+
+/* The most of heap and mappings together, for the first time. */
+struct derive_host_peak {
+    uint64_t bytes, heap_bytes, mmap_bytes, seq; /* seq 0: never more than 0 bytes */
+    int64_t ts_ns;
+};
+
+struct derive_dirty {
+    uint32_t process_id;
+    uint32_t device;
+};
+
+struct derive_keyframes {
+    int fd; /* -1: none yet */
+    uint64_t used;
+    uint64_t count;
+    struct derive_dirty *dirty; /* allocators that changed since the last one */
+    size_t dirty_count, dirty_capacity;
+    uint64_t last_seq; /* of the last one */
+    uint64_t next_seq; /* look again then; UINT64_MAX: no allocator was seen yet */
+};
+
+struct derive {
+    struct scratch scratch;
+    struct scratch blocks;           /* struct scratch_block; fd -1 until one is needed */
+    char *path;                      /* of the scratch file: others are named after it */
+    struct derive_segment *segments; /* row of id is segments[id - 1] */
+    size_t segment_count, segment_capacity;
+    struct derive_oom *ooms;
+    size_t oom_count, oom_capacity;
+    struct derive_storages storages;
+    struct derive_mark *marks; /* row of id is marks[id - 1] */
+    size_t mark_count, mark_capacity;
+    struct derive_keyframes keyframes;
+    struct derive_names *names; /* model/device_labels.h */
+    struct derive_calls *calls;
+    struct derive_streams *streams;
+    struct derive_remat *remat; /* model/derive_remat.h */
+    uint64_t last_seq;
+    uint64_t opened;       /* allocations */
+    uint64_t forgets_from; /* host memory with this id or a larger one is forgotten when it was freed; 0: nothing is */
+    uint64_t *forgotten;   /* by the present event, which may still look at them */
+    size_t forgotten_count, forgotten_capacity;
+    struct derive_thread *threads; /* by thread_id */
+    size_t thread_limit;
+    struct derive_process **processes; /* by process_id; NULL: not seen */
+    size_t process_limit;
+    struct domain_totals domains[SLOT_LIMIT]; /* by slot */
+    struct derive_host_peak host_peak;
+    uint64_t ended_points; /* sample points kept of processes that ended */
+    uint64_t ended_shares; /* shares in call sites kept of these */
+    uint64_t sizes_refused;
+    uint64_t frees_unknown; /* of addresses that nothing was recorded of, resizes included */
+    bool has_lost_past;     /* what was allocated before some moment is not known: nobody inherits it */
+};
+
+/* One event on its way through derive*.c. */
+struct derive_step {
+    struct derive *derive;
+    struct event *event;
+    struct derive_thread *thread;
+    struct derive_process *process;
+    struct derive_device *device; /* NULL: not about blocks */
+    enum domain domain;
+    uint64_t *last_id; /* of the thread, in this domain */
+    struct totals_step totals;
+};
+
+/// The file of block rows, opened if it is not, and space for one more.
+int derive_blocks_reserve(struct derive *derive, struct varve_message *message);
+/// The same of storages.
+int derive_storages_reserve(struct derive *derive, struct varve_message *message);
+
+/// Of an id that was given.
+static inline struct scratch_storage *derive_storage_row(const struct derive *derive, uint64_t id)
+{
+    struct scratch *lines = (struct scratch *)&derive->storages.lines;
+    scratch_touch(lines, 2 * id);
+    return (struct scratch_storage *)scratch_touch(lines, 2 * id - 1);
+}
+
+static inline struct scratch_block *derive_block_row(const struct derive *derive, uint64_t number)
+{
+    return scratch_block(scratch_touch((struct scratch *)&derive->blocks, number));
+}
+
+/// Write a new row and count it. `like` is the row it is a remainder of, NULL for an allocation by the event.
+uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t size, unsigned source,
+                         const struct scratch_row *like);
+/// The allocation ends at this event; returns its row.
+struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id);
+
+/// Does it count in `left_*` of the totals? Never of a row whose id was released.
+bool derive_row_is_left(const struct derive *derive, const struct scratch_row *row);
+
+/// If rows are not kept, the id may be given anew after this event, unless the row is live, waits or is left then.
+void derive_row_forget(struct derive *derive, uint64_t id);
+
+/// The slot of the event's device in this domain becomes the step's, with space for one event.
+int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message);
+/// The event's size, about to be live, becomes 0 if it cannot be true: a damaged record must not make the
+/// sums wrap.
+void derive_size_check(const struct derive_step *step);
+
+#endif

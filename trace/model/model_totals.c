@@ -1,0 +1,684 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sums per process, over all processes, per size and per call site, and their peaks, in constant time per event.
+ *
+ * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may
+ * move with every event, which rules out copying all call sites then. So a call site copies its own live value when it
+ * is about to change for the first time after the peak that holds so far:
+ *
+ *   touched_seq <= peak_seq: not changed since the peak, the live value is the value at the peak
+ *   touched_seq >  peak_seq: changed since, peak_* has the value of the peak
+ *
+ * Call sites are kept for all processes together. A process that used one first owns it, and has what is left of it;
+ * only others that use it too have rows of their own (shares). A program of one process has none of them.
+ *
+ * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
+ * mapping.c call it.
+ */
+#include "trace/model/model_totals.h"
+
+#include "base/grown_array.h"
+#include "trace/error.h"
+#include "trace/model/curve.h"
+#include "trace/model/domain.h"
+#include "trace/model/allocation_scratch.h"
+#include "base/downsample.h"
+#include "trace/model/model_state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define CALLSITE_FILE_MIN 1024U
+
+static bool array_reserve(struct domain_totals *domain, uint32_t callsite)
+{
+    if (callsite < domain->callsite_limit) {
+        return true;
+    }
+    if (callsite >= domain->callsite_capacity) {
+        size_t capacity = domain->callsite_capacity > 0 ? domain->callsite_capacity : CALLSITE_FILE_MIN;
+        while (capacity <= callsite) {
+            capacity *= 2;
+        }
+        void *memory;
+        if (domain->callsites == NULL) {
+            memory = mmap(NULL, capacity * sizeof(*domain->callsites), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        } else {
+            memory = mremap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites),
+                            capacity * sizeof(*domain->callsites), MREMAP_MAYMOVE);
+        }
+        if (memory == MAP_FAILED) {
+            return false;
+        }
+        domain->callsites = memory;
+        domain->callsite_capacity = capacity;
+    }
+    domain->callsite_limit = (size_t)callsite + 1;
+    return true;
+}
+
+static bool total_reserve(struct total *total, uint32_t limit, bool has_extras)
+{
+    if (total->samples.limit == 0) {
+        total->samples = downsample_make(limit, SAMPLE_VALUES, has_extras ? 4 : 1, SAMPLE_ALLOCATED_MAX);
+    }
+    return downsample_reserve(&total->samples);
+}
+
+/* Where the total of a slot is, made if it is not there yet; NULL without memory. */
+static struct total *process_total_make(struct domain_totals *all, struct derive_process *process, uint32_t process_id,
+                                        unsigned slot)
+{
+    unsigned domain = slot_domain(slot);
+    if (process->totals[domain] == NULL) {
+        process->totals[domain] = calloc(domain_devices(domain), sizeof(struct total *));
+    }
+    struct total **found = process_total(process, slot);
+    if (found != NULL && *found == NULL) {
+        *found = calloc(1, sizeof(**found));
+        if (*found != NULL) {
+            (*found)->process_id = process_id;
+            all->processes++;
+        }
+    }
+    return found != NULL ? *found : NULL;
+}
+
+bool totals_share_reserve(struct total *total)
+{
+    struct callsite_shares *shares = &total->shares;
+    return ARRAY_GROW(shares->rows, shares->capacity, shares->count + 1) && index_reserve(&shares->index);
+}
+
+int totals_reserve(struct domain_totals *domain, struct derive_process *process, uint32_t process_id, unsigned slot,
+                   uint32_t callsite)
+{
+    bool has_extras = slot_domain(slot) == DOMAIN_BLOCK;
+    struct total *total = process_total_make(domain, process, process_id, slot);
+    return total != NULL && array_reserve(domain, callsite) && total_reserve(&domain->all, SAMPLES_ALL, has_extras) &&
+                   total_reserve(total, SAMPLES_PROCESS, has_extras)
+               ? VARVE_OK
+               : VARVE_ERROR_NO_MEMORY;
+}
+
+/* The row of a call site in `shares`, made if it is new: totals_share_reserve came before. */
+static struct callsite_total *share_of(struct callsite_shares *shares, uint32_t callsite)
+{
+    uint64_t number = index_find(&shares->index, callsite);
+    if (number == 0) {
+        assert(shares->count < shares->capacity);
+        number = ++shares->count;
+        index_insert(&shares->index, callsite, number);
+        shares->rows[number - 1] = (struct callsite_share){.callsite = callsite};
+    }
+    return &shares->rows[number - 1].total;
+}
+
+/* Its value at the peak is saved before it changes. */
+static void callsite_touch(const struct totals_step *step, struct callsite_total *callsite)
+{
+    if (callsite->touched_seq <= step->domain->all.peak_seq) {
+        callsite->peak_allocations = callsite->live_allocations;
+        callsite->peak_bytes = callsite->live_bytes;
+        callsite->peak_shared = callsite->live_shared;
+    }
+    callsite->touched_seq = step->seq;
+}
+
+/* The call site of a row that is about to change, and the share of its process, unless that owns the call site: returns
+ * how many these are. */
+static inline unsigned callsites_touch(const struct totals_step *step, const struct scratch_row *row,
+                                       struct callsite_total *both[2])
+{
+    assert(row->callsite < step->domain->callsite_limit);
+    both[0] = &step->domain->callsites[row->callsite];
+    callsite_touch(step, both[0]);
+    if (both[0]->owner == 0) {
+        both[0]->owner = step->process->process_id;
+    }
+    if (both[0]->owner == step->process->process_id) {
+        return 1;
+    }
+    both[0]->is_shared = true;
+    both[1] = share_of(&step->process->shares, row->callsite);
+    callsite_touch(step, both[1]);
+    return 2;
+}
+
+/* Bytes of a row that another domain has as well. */
+static inline uint64_t shared_of(const struct scratch_row *row)
+{
+    return row->domain == DOMAIN_PYTHON && row->size > PYTHON_OWN_MAX ? row->size : 0;
+}
+
+/* After callsites_touch: a row opens, or it closes. */
+static void shared_open(struct callsite_total *callsite, uint64_t bytes, uint64_t is_left)
+{
+    if (bytes > 0) {
+        callsite->shared_bytes += bytes;
+        callsite->live_shared += bytes;
+        callsite->left_shared += is_left * bytes;
+    }
+}
+
+static void shared_close(struct callsite_total *callsite, uint64_t bytes, uint64_t in_main)
+{
+    if (bytes > 0) {
+        assert(callsite->live_shared >= bytes);
+        callsite->live_shared -= bytes;
+        callsite->left_shared -= in_main * bytes;
+    }
+}
+
+static struct size_total *size_total(struct total *total, uint64_t size)
+{
+    unsigned class = size <= 1 ? 0 : 64U - (unsigned)__builtin_clzll(size - 1);
+    return &total->sizes[class < SIZE_CLASSES ? class : SIZE_CLASSES - 1];
+}
+
+void totals_open(const struct totals_step *step, const struct scratch_row *row)
+{
+    struct callsite_total *callsites[2];
+    unsigned count = callsites_touch(step, row, callsites);
+    const uint64_t is_left = row->alloc_ns <= step->main_end_ns, left_bytes = is_left * row->size;
+    for (unsigned i = 0; i < count; i++) {
+        callsites[i]->allocations++;
+        callsites[i]->bytes += row->size;
+        callsites[i]->live_allocations++;
+        callsites[i]->live_bytes += row->size;
+        callsites[i]->left_allocations += is_left;
+        callsites[i]->left_bytes += left_bytes;
+        shared_open(callsites[i], shared_of(row), is_left);
+    }
+    if (is_left && callsites[0]->allocations % CURVE_EVERY_MIN == 0) {
+        curve_add(&callsites[0]->curve, callsites[0]->allocations,
+                  (struct curve_point){callsites[0]->left_allocations, callsites[0]->left_bytes});
+    }
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        struct size_total *size = size_total(both[i], row->size);
+        both[i]->allocations++;
+        both[i]->bytes += row->size;
+        both[i]->live_allocations++;
+        both[i]->live_bytes += row->size;
+        both[i]->left_allocations += is_left;
+        both[i]->left_bytes += left_bytes;
+        size->allocations++;
+        size->bytes += row->size;
+        size->left_allocations += is_left;
+        size->left_bytes += left_bytes;
+    }
+}
+
+void totals_close(const struct totals_step *step, const struct scratch_row *row)
+{
+    struct callsite_total *callsites[2];
+    unsigned count = callsites_touch(step, row, callsites);
+    const uint64_t in_main = row_closed_in_main(row, step->main_end_ns), left_bytes = in_main * row->size;
+    for (unsigned i = 0; i < count; i++) {
+        assert(callsites[i]->live_allocations > 0 && callsites[i]->live_bytes >= row->size);
+        callsites[i]->frees++;
+        callsites[i]->live_allocations--;
+        callsites[i]->live_bytes -= row->size;
+        callsites[i]->left_allocations -= in_main;
+        callsites[i]->left_bytes -= left_bytes;
+        callsites[i]->temporary += row->temporary;
+        shared_close(callsites[i], shared_of(row), in_main);
+        callsites[i]->lifetime_ns += row->free_ns - row->alloc_ns;
+    }
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        assert(both[i]->live_allocations > 0 && both[i]->live_bytes >= row->size);
+        both[i]->frees++;
+        both[i]->live_allocations--;
+        both[i]->live_bytes -= row->size;
+        both[i]->left_allocations -= in_main;
+        both[i]->left_bytes -= left_bytes;
+        both[i]->temporary += row->temporary;
+        struct size_total *size = size_total(both[i], row->size);
+        assert(size->left_allocations >= in_main && size->left_bytes >= left_bytes);
+        size->frees++;
+        size->left_allocations -= in_main;
+        size->left_bytes -= left_bytes;
+        size->temporary += row->temporary;
+        size->lifetime_ns += row->free_ns - row->alloc_ns;
+    }
+}
+
+void totals_reopen(const struct totals_step *step, const struct scratch_row *row)
+{
+    struct callsite_total *callsites[2];
+    unsigned count = callsites_touch(step, row, callsites);
+    const uint64_t in_main = row_closed_in_main(row, step->main_end_ns), left_bytes = in_main * row->size;
+    for (unsigned i = 0; i < count; i++) {
+        callsites[i]->frees--;
+        callsites[i]->live_allocations++;
+        callsites[i]->live_bytes += row->size;
+        callsites[i]->left_allocations += in_main;
+        callsites[i]->left_bytes += left_bytes;
+        callsites[i]->temporary -= row->temporary;
+        shared_open(callsites[i], shared_of(row), in_main);
+        callsites[i]->shared_bytes -= shared_of(row); /* it counts once */
+        callsites[i]->lifetime_ns -= row->free_ns - row->alloc_ns;
+    }
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        struct size_total *size = size_total(both[i], row->size);
+        both[i]->frees--;
+        both[i]->live_allocations++;
+        both[i]->live_bytes += row->size;
+        both[i]->left_allocations += in_main;
+        both[i]->left_bytes += left_bytes;
+        both[i]->temporary -= row->temporary;
+        size->frees--;
+        size->left_allocations += in_main;
+        size->left_bytes += left_bytes;
+        size->temporary -= row->temporary;
+        size->lifetime_ns -= row->free_ns - row->alloc_ns;
+    }
+}
+
+void totals_fail(const struct totals_step *step)
+{
+    step->domain->all.failed++;
+    step->process->failed++;
+}
+
+void totals_update_peak(const struct totals_step *step)
+{
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        struct total *total = both[i];
+        if (total->live_bytes > total->peak_bytes) {
+            total->peak_bytes = total->live_bytes;
+            total->peak_allocations = total->live_allocations;
+            total->peak_seq = step->seq;
+            total->peak_ns = step->ts_ns;
+        }
+        const int64_t row[SAMPLE_VALUES] = {
+            [SAMPLE_NS] = step->ts_ns,
+            [SAMPLE_ALLOCATED] = (int64_t)total->live_bytes,
+            [SAMPLE_ACTIVE] = (int64_t)total->extra.active,
+            [SAMPLE_RESERVED] = (int64_t)total->extra.reserved,
+            [SAMPLE_REQUESTED] = (int64_t)total->extra.requested,
+            [SAMPLE_SEQ] = (int64_t)step->seq,
+            [SAMPLE_LIVE] = (int64_t)total->live_allocations,
+        };
+        downsample_add(&total->samples, row);
+    }
+}
+
+/* What it had live at the peak of its domain. */
+static void peak_of(const struct domain_totals *domain, const struct callsite_total *total, uint64_t *allocations_out,
+                    uint64_t *bytes_out)
+{
+    bool is_live = total->touched_seq <= domain->all.peak_seq;
+    *allocations_out = is_live ? total->live_allocations : total->peak_allocations;
+    *bytes_out = is_live ? total->live_bytes : total->peak_bytes;
+}
+
+void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
+                          uint64_t *bytes_out)
+{
+    peak_of(domain, &domain->callsites[callsite], allocations_out, bytes_out);
+}
+
+static void accumulate(const struct domain_totals *domain, const struct callsite_total *total,
+                       struct callsite_total *sum)
+{
+    uint64_t peak_allocations;
+    uint64_t peak_bytes;
+    peak_of(domain, total, &peak_allocations, &peak_bytes);
+    sum->allocations += total->allocations;
+    sum->frees += total->frees;
+    sum->bytes += total->bytes;
+    sum->live_allocations += total->live_allocations;
+    sum->live_bytes += total->live_bytes;
+    sum->left_allocations += total->left_allocations;
+    sum->left_bytes += total->left_bytes;
+    sum->peak_allocations += peak_allocations;
+    sum->peak_bytes += peak_bytes;
+    sum->temporary += total->temporary;
+    sum->lifetime_ns += total->lifetime_ns;
+    sum->shared_bytes += total->shared_bytes;
+    sum->live_shared += total->live_shared;
+    sum->left_shared += total->left_shared;
+    sum->peak_shared += total->touched_seq <= domain->all.peak_seq ? total->live_shared : total->peak_shared;
+}
+
+void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum)
+{
+    if (callsite < domain->callsite_limit) {
+        accumulate(domain, &domain->callsites[callsite], sum);
+    }
+}
+
+/* ---- shares ---- */
+
+void totals_shares_free(struct callsite_shares *shares)
+{
+    index_free(&shares->index);
+    free(shares->rows);
+    *shares = (struct callsite_shares){0};
+}
+
+/* `total` counts in `sum` too, from event `seq` on, up to which nothing is to come that was before. */
+static void share_merge(const struct domain_totals *domain, struct callsite_total *sum,
+                        const struct callsite_total *total, uint64_t seq)
+{
+    struct callsite_total both = {.touched_seq = seq};
+    accumulate(domain, sum, &both);
+    accumulate(domain, total, &both);
+    *sum = both;
+}
+
+void totals_process_end(struct domain_totals *domain, struct total *total, bool keep, uint64_t last_seq)
+{
+    struct callsite_shares *retired = &domain->retired;
+    for (size_t i = 0; i < total->shares.count && !keep; i++) {
+        const struct callsite_share *share = &total->shares.rows[i];
+        if (!ARRAY_GROW(retired->rows, retired->capacity, retired->count + 1) || !index_reserve(&retired->index)) {
+            return; /* they stay where they are: those that are added already must not be added again */
+        }
+        share_merge(domain, share_of(retired, share->callsite), &share->total, last_seq);
+        total->shares.rows[i].total = (struct callsite_total){0};
+    }
+    if (!keep) {
+        totals_shares_free(&total->shares);
+    }
+}
+
+static const struct callsite_shares *shares_of_process(struct derive_process *const *processes, size_t i, unsigned slot,
+                                                       uint32_t *id_out)
+{
+    struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+    *id_out = (uint32_t)i;
+    return found != NULL && *found != NULL ? &(*found)->shares : NULL;
+}
+
+static int take_shares(const struct domain_totals *domain, uint32_t process_id, const struct callsite_shares *shares,
+                       struct callsite_total *rest, const struct totals_share_reading *reading)
+{
+    int error = VARVE_OK;
+    for (size_t i = 0; shares != NULL && i < shares->count && error == VARVE_OK; i++) {
+        uint32_t callsite = shares->rows[i].callsite;
+        struct callsite_total share = {0};
+        accumulate(domain, &shares->rows[i].total, &share);
+        if (share.allocations == 0 || !reading->wanted(reading->context, callsite)) {
+            continue;
+        }
+        rest[callsite].allocations -= share.allocations;
+        rest[callsite].frees -= share.frees;
+        rest[callsite].bytes -= share.bytes;
+        rest[callsite].live_allocations -= share.live_allocations;
+        rest[callsite].live_bytes -= share.live_bytes;
+        rest[callsite].left_allocations -= share.left_allocations;
+        rest[callsite].left_bytes -= share.left_bytes;
+        rest[callsite].peak_allocations -= share.peak_allocations;
+        rest[callsite].peak_bytes -= share.peak_bytes;
+        rest[callsite].temporary -= share.temporary;
+        rest[callsite].lifetime_ns -= share.lifetime_ns;
+        error = reading->take(reading->context, process_id, callsite, &share);
+    }
+    return error;
+}
+
+int totals_shares_each(const struct domain_totals *domain, struct derive_process *const *processes,
+                       size_t process_limit, unsigned slot, const struct totals_share_reading *reading)
+{
+    struct callsite_total *rest = calloc(domain->callsite_limit + 1, sizeof(*rest));
+    if (rest == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < domain->callsite_limit; i++) {
+        totals_callsite_add(domain, (uint32_t)i, &rest[i]);
+    }
+    int error = take_shares(domain, 0, &domain->retired, rest, reading);
+    for (size_t i = 0; i < process_limit && error == VARVE_OK; i++) {
+        uint32_t id;
+        const struct callsite_shares *shares = shares_of_process(processes, i, slot, &id);
+        error = take_shares(domain, id, shares, rest, reading);
+    }
+    for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
+        uint32_t owner = domain->callsites[i].owner;
+        if (rest[i].allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
+            error = reading->take(reading->context, owner, (uint32_t)i, &rest[i]);
+        }
+    }
+    free(rest);
+    return error;
+}
+
+/* What totals_join_shares makes of all shares of a slot. */
+struct joining {
+    struct callsite_shares *by_process; /* by process, those of retired ones at 0 */
+    const uint32_t *joined;
+    size_t limit;
+    uint64_t seq;
+    const struct domain_totals *domain;
+};
+
+static bool is_any(void *context, uint32_t callsite)
+{
+    (void)context;
+    (void)callsite;
+    return true;
+}
+
+static int join_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
+{
+    const struct joining *joining = context;
+    struct callsite_shares *shares = &joining->by_process[process_id];
+    uint32_t into = callsite < joining->limit ? joining->joined[callsite] : callsite;
+    struct callsite_total total = *share;
+    if (!ARRAY_GROW(shares->rows, shares->capacity, shares->count + 1) || !index_reserve(&shares->index)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    total.touched_seq = joining->seq; /* peak_* has it from here on */
+    share_merge(joining->domain, share_of(shares, into), &total, joining->seq);
+    return VARVE_OK;
+}
+
+int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                       unsigned slot, const uint32_t *joined, size_t limit)
+{
+    struct joining joining = {.joined = joined, .limit = limit, .seq = domain->all.peak_seq + 1, .domain = domain};
+    const struct totals_share_reading reading = {.wanted = is_any, .take = join_share, .context = &joining};
+    if (domain->processes < 2) {
+        return VARVE_OK;
+    }
+    joining.by_process = calloc(process_limit + 1, sizeof(*joining.by_process));
+    int error = joining.by_process != NULL ? totals_shares_each(domain, processes, process_limit, slot, &reading)
+                                           : VARVE_ERROR_NO_MEMORY;
+    for (size_t i = 0; i < process_limit && joining.by_process != NULL; i++) {
+        struct total **found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+        struct callsite_shares *shares = i == 0                            ? &domain->retired
+                                         : found != NULL && *found != NULL ? &(*found)->shares
+                                                                           : NULL;
+        struct callsite_shares made = joining.by_process[i];
+        if (error == VARVE_OK && shares != NULL) {
+            joining.by_process[i] = *shares;
+            *shares = made;
+        }
+        totals_shares_free(&joining.by_process[i]);
+    }
+    for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
+        domain->callsites[i].owner = CALLSITE_SHARED;
+        domain->callsites[i].is_shared = true;
+    }
+    free(joining.by_process);
+    return error;
+}
+
+void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into)
+{
+    assert(from < domain->callsite_limit && into < domain->callsite_limit);
+    /* of one process that has used either, or of all */
+    const struct callsite_total *used = &domain->callsites[domain->callsites[from].owner != 0 ? from : into];
+    struct callsite_total sum = {.touched_seq = domain->all.peak_seq + 1, /* peak_* has it from here on */
+                                 .owner = used->owner,
+                                 .is_shared = used->is_shared};
+    totals_callsite_add(domain, into, &sum);
+    totals_callsite_add(domain, from, &sum);
+    free(domain->callsites[into].curve); /* of parts, each by its own allocations, there is no sum */
+    free(domain->callsites[from].curve);
+    domain->callsites[into] = sum;
+    domain->callsites[from] = (struct callsite_total){0};
+}
+
+void totals_close_domain(struct domain_totals *domain)
+{
+    for (size_t i = 0; i < domain->callsite_limit; i++) {
+        free(domain->callsites[i].curve);
+    }
+    if (domain->callsites != NULL) {
+        munmap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites));
+    }
+    downsample_free(&domain->all.samples);
+    totals_shares_free(&domain->retired);
+    *domain = (struct domain_totals){0};
+}
+
+static void total_accumulate(struct total *sum, const struct total *total)
+{
+    sum->allocations += total->allocations;
+    sum->frees += total->frees;
+    sum->bytes += total->bytes;
+    sum->live_allocations += total->live_allocations;
+    sum->live_bytes += total->live_bytes;
+    sum->left_allocations += total->left_allocations;
+    sum->left_bytes += total->left_bytes;
+    sum->temporary += total->temporary;
+    sum->failed += total->failed;
+    sum->extra.active += total->extra.active;
+    sum->extra.reserved += total->extra.reserved;
+    sum->extra.requested += total->extra.requested;
+}
+
+/* Equal in all sums; the peaks are compared where they have the same meaning. */
+static bool totals_equal(const struct total *a, const struct total *b)
+{
+    return a->allocations == b->allocations && a->frees == b->frees && a->bytes == b->bytes &&
+           a->live_allocations == b->live_allocations && a->live_bytes == b->live_bytes &&
+           a->left_allocations == b->left_allocations && a->left_bytes == b->left_bytes &&
+           a->temporary == b->temporary && a->failed == b->failed;
+}
+
+static bool total_is_sound(const struct total *total)
+{
+    struct size_total sum = {0};
+    for (unsigned i = 0; i < SIZE_CLASSES; i++) {
+        sum.allocations += total->sizes[i].allocations;
+        sum.frees += total->sizes[i].frees;
+        sum.bytes += total->sizes[i].bytes;
+        sum.left_allocations += total->sizes[i].left_allocations;
+        sum.left_bytes += total->sizes[i].left_bytes;
+        sum.temporary += total->sizes[i].temporary;
+    }
+    return total->allocations - total->frees == total->live_allocations && sum.allocations == total->allocations &&
+           sum.frees == total->frees && sum.bytes == total->bytes && sum.left_bytes == total->left_bytes &&
+           sum.left_allocations == total->left_allocations && sum.temporary == total->temporary &&
+           total->live_bytes <= total->peak_bytes && total->peak_bytes <= total->bytes &&
+           downsample_check(&total->samples);
+}
+
+/* What the shares of each process add up to. */
+struct share_sums {
+    struct total *by_process;
+    bool is_wrapped; /* an owner has less than nothing */
+};
+
+static int sum_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
+{
+    struct share_sums *sums = context;
+    const struct total one = {.allocations = share->allocations,
+                              .frees = share->frees,
+                              .bytes = share->bytes,
+                              .live_allocations = share->live_allocations,
+                              .live_bytes = share->live_bytes,
+                              .left_allocations = share->left_allocations,
+                              .left_bytes = share->left_bytes,
+                              .temporary = share->temporary};
+    (void)callsite;
+    total_accumulate(&sums->by_process[process_id], &one);
+    sums->is_wrapped = sums->is_wrapped || share->peak_bytes > share->bytes || share->frees > share->allocations;
+    return VARVE_OK;
+}
+
+/* Over its call sites each process has what it has, as long as none was retired or joined. */
+static int shares_check(const struct domain_totals *domain, struct derive_process *const *processes,
+                        size_t process_limit, unsigned slot, struct varve_message *message)
+{
+    struct share_sums sums = {.by_process = calloc(process_limit + 1, sizeof(*sums.by_process))};
+    const struct totals_share_reading reading = {.wanted = is_any, .take = sum_share, .context = &sums};
+    if (sums.by_process == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    int error = totals_shares_each(domain, processes, process_limit, slot, &reading);
+    bool is_sound = true;
+    for (size_t i = 1; i < process_limit && error == VARVE_OK && domain->retired.count == 0; i++) {
+        struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+        struct total total = found != NULL && *found != NULL ? **found : (struct total){0};
+        total.failed = 0;
+        is_sound = is_sound && totals_equal(&total, &sums.by_process[i]);
+    }
+    free(sums.by_process);
+    return error != VARVE_OK ? error
+           : is_sound && !sums.is_wrapped
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                   "slot %u: the shares of processes in call sites do not add up", slot);
+}
+
+int totals_check(const struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                 unsigned slot, struct varve_message *message)
+{
+    if (domain->all.samples.limit == 0) {
+        return VARVE_OK; /* never used: no process has one */
+    }
+    struct total by_process = {0};
+    for (size_t i = 0; i < process_limit; i++) {
+        struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+        if (found == NULL || *found == NULL) {
+            continue;
+        }
+        const struct total *total = *found;
+        if (!total_is_sound(total)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of process %zu, slot %u", i, slot);
+        }
+        total_accumulate(&by_process, total);
+    }
+    struct total by_callsite = {.failed = domain->all.failed};
+    for (size_t i = 0; i < domain->callsite_limit; i++) {
+        const struct callsite_total *callsite = &domain->callsites[i];
+        uint64_t allocations;
+        uint64_t bytes;
+        totals_callsite_peak(domain, (uint32_t)i, &allocations, &bytes);
+        const struct total one = {.allocations = callsite->allocations,
+                                  .frees = callsite->frees,
+                                  .bytes = callsite->bytes,
+                                  .live_allocations = callsite->live_allocations,
+                                  .live_bytes = callsite->live_bytes,
+                                  .left_allocations = callsite->left_allocations,
+                                  .left_bytes = callsite->left_bytes,
+                                  .temporary = callsite->temporary};
+        total_accumulate(&by_callsite, &one);
+        by_callsite.peak_allocations += allocations;
+        by_callsite.peak_bytes += bytes;
+    }
+    const struct total *all = &domain->all;
+    if (!total_is_sound(all)) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of all processes, slot %u", slot);
+    }
+    if (!totals_equal(all, &by_process) || !totals_equal(all, &by_callsite) ||
+        by_process.extra.active != all->extra.active || by_process.extra.reserved != all->extra.reserved ||
+        by_process.extra.requested != all->extra.requested || by_callsite.peak_bytes != all->peak_bytes ||
+        by_callsite.peak_allocations != all->peak_allocations) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "slot %u: the sums over processes, call sites and everything differ", slot);
+    }
+    return shares_check(domain, processes, process_limit, slot, message);
+}

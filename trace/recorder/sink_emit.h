@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The second sink (format/sink_provider.h) inside the workload: the provider library, and records on their
+ * way to it.
+ */
+#ifndef VARVE_TRACE_RECORDER_SINK_EMIT_H
+#define VARVE_TRACE_RECORDER_SINK_EMIT_H
+
+#include "trace/recorder/ring.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/// Open the provider library if the session asks for it. Once per process image, from a constructor.
+void second_sink_open(void);
+/// Report it a record that is about to be committed, and mark the record, if it wants that kind.
+void second_sink_emit(struct recorder_thread *thread, struct varve_record *record);
+/// Now and then: events may be enabled in a trace that has begun, of which there is no notice.
+void second_sink_check(void);
+/// From the program's exit handlers on: does this code belong to the provider, which now tidies up?
+bool second_sink_owns_code(uintptr_t pc);
+extern bool second_sink_is_closed;
+/// This thread is one of the provider's own: it works for us, and nothing that it does is the program's.
+bool second_sink_owns_thread(void);
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the
+ * image into the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most
+ * are over. One that is not goes there as it is, but as large as it can become: the end replaces it where it is, if it
+ * has changed, and no page has to be split. A recording that is continued begins anew (store_open). collector.c
+ * gathers, derived_tables.c finishes.
+ */
+#include "trace/store/allocation_store.h"
+
+#include "base/grown_array.h"
+#include "trace/error.h"
+#include "trace/model/domain.h"
+#include "trace/model/allocation_scratch.h"
+#include "trace/model/model_state.h"
+#include "trace/record.h"
+#include "trace/store/bulk_pages.h"
+#include "trace/store/sqlite_format.h"
+#include "trace/store/store_transaction.h"
+
+#include <string.h>
+
+/* One commit per so many keeps the log of the database short. */
+#define COMMIT_ROWS ((uint64_t)1 << 18)
+#define CHUNK_ROWS 4096U
+/* Of allocation_row. */
+enum allocation_column {
+    ALLOCATION_DOMAIN,
+    ALLOCATION_SOURCE,
+    ALLOCATION_ADDR,
+    ALLOCATION_SIZE,
+    ALLOCATION_CALLSITE,
+    ALLOCATION_THREAD,
+    ALLOCATION_PROCESS,
+    ALLOCATION_ALLOC_SEQ,
+    ALLOCATION_ALLOC_NS,
+    ALLOCATION_TEMPORARY,
+    ALLOCATION_LIFETIME_EVENTS,
+    ALLOCATION_LIFETIME_NS,
+    ALLOCATION_PENDING_EVENTS,
+    ALLOCATION_PADDING,
+    ALLOCATION_DEVICE,
+    ALLOCATION_POOL,
+    ALLOCATION_STREAM,
+    ALLOCATION_SEGMENT,
+    ALLOCATION_MEMORY_KIND,
+    ALLOCATION_PID,
+    ALLOCATION_TID,
+    ALLOCATION_ID, /* the rowid */
+    ALLOCATION_COLUMNS,
+};
+
+#define ALLOCATION_DEFAULTS (1U << ALLOCATION_PENDING_EVENTS | 1U << ALLOCATION_PADDING)
+#define DEVICE_COLUMNS \
+    (1U << ALLOCATION_DEVICE | 1U << ALLOCATION_POOL | 1U << ALLOCATION_STREAM | 1U << ALLOCATION_SEGMENT)
+#define THREAD_COLUMNS (1U << ALLOCATION_PID | 1U << ALLOCATION_TID)
+/* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row
+ * that replaces it. */
+#define WIDE_COLUMNS (1U << ALLOCATION_SIZE | 1U << ALLOCATION_CALLSITE | 1U << ALLOCATION_PADDING)
+
+static int64_t difference(int64_t a, int64_t b)
+{
+    int64_t result;
+    return __builtin_sub_overflow(a, b, &result) ? INT64_MAX : result; /* of a damaged record */
+}
+
+/* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
+static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id,
+                    const struct scratch_block *more, bool is_final)
+{
+    const struct scratch_row *row = scratch_peek(&derive->scratch, id);
+    const struct derive_thread *thread = &derive->threads[row->thread_id];
+    bool is_block = row->domain == DOMAIN_BLOCK;
+    uint64_t free_seq = is_final || !row->is_waiting ? row->free_seq : 0;
+    uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : free_seq;
+    uint64_t requested_seq = free_seq != 0 ? free_seq : row->alloc_seq;
+    unsigned pool = more == NULL ? 0 : is_block ? more->pool : more->pool & 0xfffU;
+    const int64_t values[ALLOCATION_COLUMNS] = {
+        [ALLOCATION_DOMAIN] = row->domain,
+        [ALLOCATION_SOURCE] = row->source,
+        [ALLOCATION_ADDR] = (int64_t)row->addr,
+        [ALLOCATION_SIZE] = (int64_t)row->size,
+        [ALLOCATION_CALLSITE] = row->callsite,
+        [ALLOCATION_THREAD] = row->thread_id,
+        [ALLOCATION_PROCESS] = thread->process_id,
+        [ALLOCATION_ALLOC_SEQ] = (int64_t)row->alloc_seq,
+        [ALLOCATION_ALLOC_NS] = row->alloc_ns,
+        [ALLOCATION_TEMPORARY] = free_seq != 0 && row->temporary,
+        [ALLOCATION_LIFETIME_EVENTS] = (int64_t)(free_seq - row->alloc_seq),
+        [ALLOCATION_LIFETIME_NS] = difference(row->free_ns, row->alloc_ns),
+        [ALLOCATION_PENDING_EVENTS] = (int64_t)(completed_seq - requested_seq),
+        [ALLOCATION_PADDING] = difference((int64_t)row->size, (int64_t)row->requested),
+        [ALLOCATION_DEVICE] = more != NULL ? more->device : 0,
+        [ALLOCATION_POOL] = pool,
+        [ALLOCATION_STREAM] = more != NULL ? more->stream : 0,
+        [ALLOCATION_SEGMENT] = more != NULL ? (int64_t)more->segment_id : 0,
+        [ALLOCATION_MEMORY_KIND] = more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
+        [ALLOCATION_PID] = thread->pid,
+        [ALLOCATION_TID] = thread->tid,
+    };
+    /* A free is over when it was requested, even if the block is still pending. */
+    uint32_t nulls =
+        1U << ALLOCATION_ID |
+        (more == NULL            ? DEVICE_COLUMNS
+         : more->segment_id == 0 ? 1U << ALLOCATION_SEGMENT
+                                 : 0) |
+        (free_seq != 0 ? 0 : 1U << ALLOCATION_LIFETIME_EVENTS | 1U << ALLOCATION_LIFETIME_NS) |
+        (completed_seq != 0 ? 0 : 1U << ALLOCATION_PENDING_EVENTS) |
+        (more != NULL && !is_block ? 0 : 1U << ALLOCATION_MEMORY_KIND) |
+        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS : 0);
+    uint32_t defaults = (completed_seq == requested_seq ? 1U << ALLOCATION_PENDING_EVENTS : 0) |
+                        (values[ALLOCATION_PADDING] == 0 ? 1U << ALLOCATION_PADDING : 0);
+    unsigned count = record_columns(nulls, defaults, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
+    if (store->bulks[BULK_ALLOCATION] != NULL) {
+        return bulk_add(store->bulks[BULK_ALLOCATION], id, values, nulls, count);
+    }
+    return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
+                     is_final ? count : ALLOCATION_COLUMNS);
+}
+
+/* The block row of allocation `id`, if it has one; they come in the same order. */
+static const struct scratch_block *block_follow(const struct derive *derive, uint64_t id, uint64_t *block)
+{
+    *block = *block == 0 ? 1 : *block;
+    while (*block <= derive->blocks.count) {
+        const struct scratch_block *more = scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
+        if (more->id >= id) {
+            return more->id == id ? more : NULL;
+        }
+        ++*block;
+    }
+    return NULL;
+}
+
+/* No later event changes it. What the CUDA API frees may come back when the call failed; such rows wait for the end. */
+static bool is_over(const struct scratch_row *row, const struct scratch_block *more)
+{
+    if (row->domain == DOMAIN_BLOCK) {
+        return row->free_seq != 0 && more != NULL && more->completed_seq != 0;
+    }
+    return row->free_seq != 0 && !row->is_waiting && more == NULL;
+}
+
+/* The next row goes into the image, whether it is over or not; false if there is no space or memory. */
+static bool row_pass(struct store *store, struct derive *derive, bool is_end)
+{
+    struct store_allocations *state = &store->allocations;
+    uint64_t id = state->passed + 1;
+    struct scratch_row *row = &derive->scratch.rows[id - 1];
+    const struct scratch_block *more = block_follow(derive, id, &state->block);
+    bool is_final = is_end || is_over(row, more);
+    if (store->skips_allocations && !derive_row_is_left(derive, row)) {
+        state->passed = id;
+        return true;
+    }
+    size_t chunk = id / CHUNK_ROWS;
+    if (chunk >= state->chunk_limit && !ARRAY_COVER(state->is_open, state->chunk_limit, chunk)) {
+        return false;
+    }
+    if (!row_add(store, IMAGE_ALLOCATION, derive, id, more, is_final)) {
+        return false;
+    }
+    state->is_open[chunk] |= !is_final;
+    row->is_stored = is_final;
+    state->passed = id;
+    return true;
+}
+
+bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
+{
+    if (store->skips_allocations || store->is_private) {
+        return true;
+    }
+    while (store->allocations.passed + behind < derive->scratch.count &&
+           image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS && row_pass(store, derive, false)) {
+    }
+    return store->allocations.passed + behind >= derive->scratch.count;
+}
+
+/* ---- the end ---- */
+
+struct finish {
+    struct store *store;
+    struct derive *derive;
+    store_progress progress;
+    void *context;
+    struct varve_message *message;
+};
+
+/* Commit what the image holds; rows before `id` are not needed soon. */
+static int part_commit(const struct finish *finish, uint64_t id)
+{
+    int error = store_commit(finish->store, NULL, 0, finish->message);
+    scratch_cool(&finish->derive->scratch, id + 1);
+    if (finish->derive->blocks.count > 0) {
+        uint64_t block = finish->store->allocations.block;
+        scratch_cool(&finish->derive->blocks,
+                     block <= finish->derive->blocks.count ? block : finish->derive->blocks.count);
+    }
+    if (finish->progress != NULL) {
+        finish->progress(finish->context, "writing allocations", id, finish->derive->scratch.count);
+    }
+    return error;
+}
+
+static int rest_pass(const struct finish *finish)
+{
+    struct store_allocations *state = &finish->store->allocations;
+    uint64_t count = finish->derive->scratch.count;
+    int error = VARVE_OK;
+    while (state->passed < count && error == VARVE_OK) {
+        uint64_t before = state->passed;
+        while (state->passed < count && state->passed < before + COMMIT_ROWS &&
+               row_pass(finish->store, finish->derive, true)) {
+        }
+        bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
+        error = has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
+    }
+    return error;
+}
+
+/* Rows that were not final, from the first of a chunk on; one that is live still is as it was. `*id` is the next one;
+ * false if the image is full. */
+static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *block)
+{
+    uint64_t end = (*id / CHUNK_ROWS + 1) * CHUNK_ROWS;
+    end = end <= finish->derive->scratch.count ? end : finish->derive->scratch.count + 1;
+    for (; *id < end; ++*id) {
+        struct scratch_row *row = &finish->derive->scratch.rows[*id - 1];
+        if (!row->is_stored) {
+            const struct scratch_block *more = block_follow(finish->derive, *id, block);
+            bool has_changed = row->free_seq != 0 || domain_is_api(row->domain);
+            if (has_changed && !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
+                return false;
+            }
+            row->is_stored = true;
+        }
+    }
+    return true;
+}
+
+static int changes_write(const struct finish *finish)
+{
+    const struct store_allocations *state = &finish->store->allocations;
+    uint64_t block = 0;
+    int error = VARVE_OK;
+    for (size_t chunk = 0; chunk < state->chunk_limit && error == VARVE_OK; chunk++) {
+        uint64_t id = chunk > 0 ? chunk * CHUNK_ROWS : 1;
+        bool is_done = state->is_open[chunk] == 0;
+        while (!is_done && error == VARVE_OK) {
+            is_done = chunk_replace(finish, &id, &block);
+            if (!is_done || image_rows(finish->store->image, IMAGE_ALLOCATION_AGAIN) >= COMMIT_ROWS) {
+                error = part_commit(finish, id - 1);
+            }
+        }
+    }
+    return error == VARVE_OK ? part_commit(finish, finish->derive->scratch.count) : error;
+}
+
+int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
+                       struct varve_message *message)
+{
+    const struct finish finish = {
+        .store = store, .derive = derive, .progress = progress, .context = context, .message = message};
+    int error = rest_pass(&finish);
+    return error == VARVE_OK ? changes_write(&finish) : error;
+}

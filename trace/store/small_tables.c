@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their
+ * numbers here, so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector
+ * and callsites_finish call it.
+ */
+#include "trace/store/small_tables.h"
+
+#include "base/grown_array.h"
+#include "base/hash_index.h"
+#include "trace/error.h"
+#include "trace/store/page_image.h"
+#include "trace/store/schema.h"
+#include "trace/store/store.h"
+#include "trace/store/store_transaction.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int store_meta_text(struct store *store, const char *key, const char *value)
+{
+    return ROWS_WRITE(store, STATEMENT_META, VALUE(key), VALUE(value));
+}
+
+int store_meta_integer(struct store *store, const char *key, int64_t value)
+{
+    return ROWS_WRITE(store, STATEMENT_META, VALUE(key), VALUE(value));
+}
+
+int store_process(struct store *store, const struct store_process *row)
+{
+    return ROWS_WRITE(store, STATEMENT_PROCESS, VALUE(row->id), VALUE(row->pid), value_least(1, row->parent_pid),
+                      value_least(1, row->parent_id), value_least(0, row->rank), VALUE(row->executable),
+                      VALUE(row->command_line), VALUE(row->start_ns), value_least(0, row->end_ns),
+                      VALUE(row->end_cause), value_least(0, row->exit_status), VALUE(row->exec_path),
+                      VALUE(row->unattached), VALUE(row->unattached_bytes), value_least(1, row->peak_rss_bytes),
+                      VALUE_NULL, VALUE_NULL);
+}
+
+int store_rss(struct store *store, uint32_t process_id, int64_t ts_ns, uint64_t bytes, uint64_t bytes_max)
+{
+    return ROWS_WRITE(store, STATEMENT_RSS, VALUE(process_id), VALUE(ts_ns), VALUE(bytes), VALUE(bytes_max));
+}
+
+/* ---- threads ---- */
+
+#define THREADS_NOTED 1048576 /* rows of others say whose they are themselves */
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+/* Rows that name a thread and nothing else are right as long as it is the same one. */
+int store_thread(struct store *store, const struct store_thread *row)
+{
+    struct store_threads *threads = &store->threads;
+    struct thread_ids ids = {.process_id = row->process_id, .pid = row->pid, .tid = row->tid};
+    if (row->id < threads->limit && threads->ids[row->id].is_used) {
+        ids = threads->ids[row->id];
+    }
+    int error =
+        ROWS_WRITE(store, STATEMENT_THREAD, VALUE(row->id), VALUE(ids.process_id), VALUE(row->ring), VALUE(ids.pid),
+                   VALUE(ids.tid), VALUE(row->name), VALUE(row->start_ns), value_least(0, row->end_ns),
+                   VALUE(row->emitted), VALUE(row->stored), VALUE(row->spilled), VALUE(row->lost),
+                   VALUE(row->lost_bytes), VALUE(row->uncommitted), VALUE(row->unreadable), VALUE(row->damage));
+    if (error == VARVE_OK && row->id < THREADS_NOTED && ARRAY_COVER(threads->ids, threads->limit, row->id)) {
+        threads->ids[row->id] = ids;
+    }
+    return error;
+}
+
+bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid)
+{
+    struct thread_ids *ids = thread_id < store->threads.limit ? &store->threads.ids[thread_id] : NULL;
+    bool is_same =
+        ids != NULL && ids->process_id != 0 && ids->process_id == process_id && ids->pid == pid && ids->tid == tid;
+    if (is_same) {
+        ids->is_used = true;
+    }
+    return is_same;
+}
+
+int rows_threads_read(struct store *store, struct varve_message *message)
+{
+    struct store_threads *threads = &store->threads;
+    sqlite3_stmt *query = NULL;
+    if (sqlite3_prepare_v2(store->db,
+                           "SELECT id, process_id, pid, tid FROM thread WHERE id >= 0 AND id < " TEXT(THREADS_NOTED),
+                           -1, &query, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    int result = SQLITE_DONE;
+    bool has_memory = true;
+    while (has_memory && (result = sqlite3_step(query)) == SQLITE_ROW) {
+        size_t id = (size_t)sqlite3_column_int64(query, 0);
+        has_memory = id < threads->limit || ARRAY_COVER(threads->ids, threads->limit, id);
+        if (has_memory) {
+            threads->ids[id] = (struct thread_ids){.process_id = (uint32_t)sqlite3_column_int64(query, 1),
+                                                   .pid = sqlite3_column_int(query, 2),
+                                                   .tid = sqlite3_column_int(query, 3),
+                                                   .is_used = true};
+        }
+    }
+    int error = !has_memory             ? VARVE_ERROR_NO_MEMORY
+                : result == SQLITE_DONE ? VARVE_OK
+                                        : schema_error(store->db, store->path, "cannot read", message);
+    sqlite3_finalize(query);
+    return error;
+}
+
+/* ---- the small tables ---- */
+
+int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
+                      int64_t end_ns)
+{
+    return ROWS_WRITE(
+        store, STATEMENT_THREAD_GONE, VALUE(position->thread_id),
+        VALUE(position->tail + position->spill_tail + position->orphans + position->unfolded - position->unreadable),
+        VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
+}
+
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value)
+{
+    return ROWS_WRITE(store, STATEMENT_STAT, VALUE(name), VALUE(idx), VALUE(severity), VALUE(source), VALUE(value));
+}
+
+int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count)
+{
+    return ROWS_WRITE(store, STATEMENT_UNRECORDED, VALUE(path), VALUE(reason), VALUE(count));
+}
+
+int store_unrecorded_finish(struct store *store, int64_t *total_out)
+{
+    int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, VALUE(0));
+    if (error != VARVE_OK) {
+        return error;
+    }
+    return schema_query(store->db, store->path, "SELECT coalesce(sum(count), 0) FROM unrecorded_program", total_out,
+                        NULL);
+}
+
+int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
+{
+    return ROWS_WRITE(store, STATEMENT_ANCHOR, VALUE(ticks), VALUE(mono_ns), VALUE(real_ns));
+}
+
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                          uint32_t count)
+{
+    return ROWS_WRITE(store, STATEMENT_ORIGIN, VALUE(callsite_id), VALUE(process_id), VALUE(callsite), VALUE(count));
+}
+
+int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)
+{
+    return ROWS_WRITE(store, STATEMENT_DEVICE, VALUE(device), VALUE(name), value_least(1, total_bytes), VALUE_NULL);
+}
+
+int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle)
+{
+    return ROWS_WRITE(store, STATEMENT_STREAM, VALUE(process_id), VALUE(device), VALUE(number), VALUE(handle));
+}
+
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t capture_id,
+               uint64_t user_id, bool is_small)
+{
+    return ROWS_WRITE(store, STATEMENT_POOL, VALUE(process_id), VALUE(device), VALUE(number), VALUE(capture_id),
+                      VALUE(user_id), VALUE(is_small));
+}
+
+int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex)
+{
+    return ROWS_WRITE(store, STATEMENT_MODULE, VALUE(id), VALUE(path), VALUE(build_id_hex));
+}
+
+/* Into the image, which is written when it is full. */
+static int row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values, uint32_t nulls,
+                   unsigned count)
+{
+    int error = VARVE_OK;
+    if (!image_add(store->image, table, id, values, nulls, 0, count)) {
+        error = store_commit(store, NULL, 0, &store->failure);
+        if (error == VARVE_OK && !image_add(store->image, table, id, values, nulls, 0, count)) {
+            error = VARVE_ERROR_FULL;
+        }
+    }
+    return error;
+}
+
+struct frame_key {
+    const struct store_frames *frames;
+    const struct stack_frame *wanted;
+};
+
+static bool frame_is_equal(const void *context, uint64_t number)
+{
+    const struct frame_key *key = context;
+    const struct stack_frame *frame = &key->frames->frames[number - 1];
+    return frame->symbol_id == key->wanted->symbol_id && frame->pc == key->wanted->pc;
+}
+
+/* The row of a frame, which is written when it is first asked for. */
+static int frame_find(struct store *store, uint32_t symbol_id, int64_t pc, uint32_t *id_out)
+{
+    const struct stack_frame frame = {.pc = pc < 0 ? -1 : pc, .symbol_id = symbol_id};
+    struct store_frames *frames = &store->frames;
+    const struct frame_key key = {.frames = frames, .wanted = &frame};
+    uint64_t hash = index_hash(&frame, sizeof(frame), 0);
+    struct index_slot *slot = index_find_equal(&frames->index, hash, frame_is_equal, &key);
+    if (slot == NULL || !ARRAY_GROW(frames->frames, frames->capacity, frames->index.count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    if (slot->number != 0) {
+        *id_out = frames->first + (uint32_t)slot->number;
+        return VARVE_OK;
+    }
+    if (store->frame_last == UINT32_MAX) {
+        return VARVE_ERROR_FULL;
+    }
+    uint32_t id = store->frame_last + 1;
+    const int64_t values[] = {symbol_id, pc};
+    int error = row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
+    if (error == VARVE_OK) {
+        if (frames->index.count == 0) {
+            frames->first = store->frame_last;
+        }
+        store->frame_last = id;
+        frames->frames[frames->index.count] = frame;
+        index_fill(&frames->index, slot, hash, frames->index.count + 1);
+        *id_out = id;
+    }
+    return error;
+}
+
+int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
+{
+    if (parent_id >= id) {
+        return VARVE_ERROR_INVALID;
+    }
+    uint32_t frame = 0;
+    int error = frame_find(store, symbol_id, pc, &frame);
+    const int64_t values[] = {frame, (int64_t)id - parent_id};
+    bool is_root = parent_id == 0;
+    return error == VARVE_OK ? row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
+                                       !is_root && values[1] == 1 ? 1 : 2)
+                             : error;
+}
+
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
+                   uint32_t user_symbol_id)
+{
+    const int64_t values[] = {0, node_id, depth, symbol_id, user_symbol_id};
+    return row_add(store, IMAGE_CALLSITE, id, values,
+                   1U | (node_id == 0) << 1 | (symbol_id == 0) << 3 | (user_symbol_id == 0) << 4, 5);
+}
+
+/* ---- symbols ---- */
+
+/* The hash of a text, by what the ones before gave; of none another one than of an empty one. */
+static uint64_t text_hash(const char *text, uint64_t seed)
+{
+    return index_hash(text, text != NULL ? strlen(text) : 0, seed + (text != NULL));
+}
+
+static struct symbol_hash symbol_hash(const struct store_symbol *symbol)
+{
+    const uint64_t numbers = (uint64_t)symbol->line << 2 | (uint64_t)symbol->is_python << 1 | symbol->is_inlined;
+    struct symbol_hash hash;
+    for (uint64_t i = 0; i < 2; i++) {
+        uint64_t seed = text_hash(symbol->module, index_hash(&numbers, sizeof(numbers), i));
+        hash.words[i] = text_hash(symbol->function, text_hash(symbol->file, seed));
+    }
+    return hash;
+}
+
+struct symbol_key {
+    const struct store_symbols *symbols;
+    const struct symbol_hash *hash;
+};
+
+static bool symbol_is_equal(const void *context, uint64_t number)
+{
+    const struct symbol_key *key = context;
+    return memcmp(&key->symbols->hashes[number - 1], key->hash, sizeof(*key->hash)) == 0;
+}
+
+uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
+{
+    const struct symbol_hash hash = symbol_hash(symbol);
+    struct store_symbols *symbols = &store->symbols;
+    const struct symbol_key key = {.symbols = symbols, .hash = &hash};
+    struct index_slot *slot = index_find_equal(&symbols->index, hash.words[0], symbol_is_equal, &key);
+    if (slot == NULL || !ARRAY_GROW(symbols->hashes, symbols->capacity, symbols->index.count + 1)) {
+        return 0;
+    }
+    if (slot->number != 0) {
+        return symbols->first + (uint32_t)slot->number;
+    }
+    uint32_t id = store->symbol_last + 1;
+    int error = ROWS_WRITE(store, STATEMENT_SYMBOL, VALUE(id), VALUE(symbol->function), VALUE(symbol->file),
+                           value_least(1, symbol->line), VALUE(symbol->module), VALUE(symbol->is_python),
+                           VALUE(symbol->is_inlined), VALUE(symbol->rank));
+    if (error != VARVE_OK) {
+        return 0;
+    }
+    if (symbols->index.count == 0) {
+        symbols->first = store->symbol_last;
+    }
+    store->symbol_last = id;
+    symbols->hashes[symbols->index.count] = hash;
+    index_fill(&symbols->index, slot, hash.words[0], symbols->index.count + 1);
+    return id;
+}
+
+static void symbols_forget(struct store *store)
+{
+    index_free(&store->symbols.index);
+    free(store->symbols.hashes);
+    store->symbols = (struct store_symbols){0};
+}
+
+static void frames_forget(struct store *store)
+{
+    index_free(&store->frames.index);
+    free(store->frames.frames);
+    store->frames = (struct store_frames){0};
+}
+
+void rows_forget_symbols(struct store *store)
+{
+    /* Numbers already given may be in the database or not: go on after them. */
+    symbols_forget(store);
+    frames_forget(store);
+}
+
+bool store_has_room(const struct store *store)
+{
+    return !image_is_half_full(store->image);
+}
+
+int store_symbols_begin(struct store *store, struct varve_message *message)
+{
+    int error = writer_begin(store, message);
+    VARVE_THEN(error, writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message));
+    if (error == VARVE_OK) {
+        symbols_forget(store);
+        store->symbol_last = 0;
+    }
+    return error;
+}
+
+int store_callsites_begin(struct store *store, struct varve_message *message)
+{
+    int error = store_symbols_begin(store, message);
+    image_drop(store->image, IMAGE_STACK_FRAME);
+    image_drop(store->image, IMAGE_STACK_NODE);
+    image_drop(store->image, IMAGE_CALLSITE);
+    if (error == VARVE_OK) {
+        error =
+            writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM stack_frame; DELETE FROM callsite", message);
+    }
+    if (error == VARVE_OK) {
+        frames_forget(store);
+        store->frame_last = 0;
+    }
+    return error;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The part of SQLite's file format that page_image.c and bulk_pages.c write: rows of integers in leaves of a table, and
+ * the pages that list these. https://www.sqlite.org/fileformat2.html
+ */
+#ifndef VARVE_TRACE_STORE_SQLITE_FORMAT_H
+#define VARVE_TRACE_STORE_SQLITE_FORMAT_H
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+/* in the header of the file */
+#define OFFSET_CHANGES 24
+#define OFFSET_PAGES 28
+#define OFFSET_VALID_FOR 92
+
+#define LEAF_TYPE 0x0d
+#define LEAF_HEADER 8U
+#define INTERIOR_TYPE 0x05
+#define INTERIOR_HEADER 12U
+
+#define COLUMNS_MAX 28U
+#define PREFIX_BYTES_MAX 10U /* of a cell: the record's size and the rowid */
+#define CELL_BYTES_MAX (PREFIX_BYTES_MAX + 1U + 9U * COLUMNS_MAX + 8U)
+
+static inline void put_16(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+static inline void put_32(uint8_t *at, uint32_t value)
+{
+    put_16(at, value >> 16);
+    put_16(at + 2, value);
+}
+
+/* SQLite's variable-length integer, most significant group first; below 2^56 all that is needed. */
+static inline unsigned put_varint(uint8_t *at, uint64_t value)
+{
+    assert(value < UINT64_C(1) << 56);
+    if (value < 0x80) {
+        at[0] = (uint8_t)value;
+        return 1;
+    }
+    unsigned bytes = (70 - (unsigned)__builtin_clzll(value)) / 7;
+    at[bytes - 1] = (uint8_t)value & 0x7f;
+    for (unsigned i = bytes - 1; i-- > 0;) {
+        value >>= 7;
+        at[i] = (uint8_t)value | 0x80;
+    }
+    return bytes;
+}
+
+#define TYPE_8_BYTES 6
+
+/* By the number of significant bits, sign included: the serial type of an integer, and the bytes it takes. */
+static const uint8_t type_of_bits[66] = {[1 ... 8] = 1,   [9 ... 16] = 2,  [17 ... 24] = 3,
+                                         [25 ... 32] = 4, [33 ... 48] = 5, [49 ... 65] = 6};
+static const uint8_t bytes_of_type[7] = {0, 1, 2, 3, 4, 6, 8};
+
+/* Encode a row as a record: sizes and types of all values, then their bytes. `out` has 9 bytes for each value
+ * and 8 more. Returns its size. */
+static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, uint32_t wide, unsigned count)
+{
+    assert(count < 127); /* so that the header's size is one byte */
+    uint8_t *body = out + 1 + count;
+    out[0] = (uint8_t)(1 + count);
+    for (unsigned i = 0; i < count; i++) {
+        int64_t value = values[i];
+        if (nulls >> i & 1) {
+            out[1 + i] = 0;
+        } else if ((wide >> i & 1) != 0) {
+            uint64_t big_endian = __builtin_bswap64((uint64_t)value);
+            out[1 + i] = TYPE_8_BYTES;
+            memcpy(body, &big_endian, sizeof(big_endian));
+            body += sizeof(big_endian);
+        } else if ((uint64_t)value <= 1) {
+            out[1 + i] = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
+        } else {
+            uint64_t magnitude = ((uint64_t)value ^ (0 - ((uint64_t)value >> 63))) | 1;
+            unsigned type = type_of_bits[65 - (unsigned)__builtin_clzll(magnitude)];
+            unsigned bytes = bytes_of_type[type];
+            uint64_t big_endian = __builtin_bswap64((uint64_t)value << (64 - 8 * bytes));
+            out[1 + i] = (uint8_t)type;
+            memcpy(body, &big_endian, sizeof(big_endian));
+            body += bytes;
+        }
+    }
+    return (unsigned)(body - out);
+}
+
+/* How many columns a record needs, of `count`: those after it read as their default, where the table has one (bits of
+ * `with_default`), or as NULL. `at_default`: columns whose value is it, if they are not NULL. */
+static inline unsigned record_columns(uint32_t nulls, uint32_t at_default, uint32_t with_default, unsigned count)
+{
+    uint32_t left_out = (nulls & ~with_default) | (at_default & ~nulls);
+    uint32_t needed = ~left_out & ((UINT32_C(1) << count) - 1);
+    return needed != 0 ? 32 - (unsigned)__builtin_clz(needed) : 0;
+}
+
+/* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size. */
+static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, uint32_t wide,
+                                   unsigned count)
+{
+    uint8_t record[9 * COLUMNS_MAX + 9];
+    assert(count <= COLUMNS_MAX);
+    unsigned record_bytes = record_encode(record, values, nulls, wide, count);
+    unsigned bytes = put_varint(out, record_bytes);
+    bytes += put_varint(out + bytes, rowid);
+    memcpy(out + bytes, record, record_bytes);
+    return bytes + record_bytes;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rows of `storage` on their way from the scratch file through the image into the database: in order of their ids,
+ * some way behind the newest. One that is alive then goes there as it is, and the end replaces it if it was destroyed
+ * since, or used. A recording that is continued begins anew (store_open). collector.c gathers, derived_tables.c
+ * finishes.
+ */
+#include "trace/store/storage_store.h"
+
+#include "trace/error.h"
+#include "trace/model/allocation_scratch.h"
+#include "trace/model/model_state.h"
+#include "trace/store/sqlite_format.h"
+#include "trace/store/store.h"
+#include "trace/store/store_transaction.h"
+
+/* One commit per so many keeps the log of the database short. */
+#define COMMIT_ROWS ((uint64_t)1 << 18)
+
+/* Of storage. */
+enum storage_column {
+    STORAGE_NUMBER,
+    STORAGE_KIND,
+    STORAGE_DTYPE,
+    STORAGE_ADDR,
+    STORAGE_SIZE,
+    STORAGE_ELEMENTS,
+    STORAGE_CALLSITE,
+    STORAGE_THREAD,
+    STORAGE_PROCESS,
+    STORAGE_PID,
+    STORAGE_TID,
+    STORAGE_CREATE_SEQ,
+    STORAGE_CREATE_NS,
+    STORAGE_DESTROY_SEQ,
+    STORAGE_DESTROY_NS,
+    STORAGE_DEVICE,
+    STORAGE_ALLOCATION,
+    STORAGE_BASE,
+    STORAGE_LAST_USE_NS,
+    STORAGE_WRITES,
+    STORAGE_READS,
+    STORAGE_LEAK_SEQ,
+    STORAGE_LEAK_CAUSE,
+    STORAGE_LEAK_REFERENCES,
+    STORAGE_ID, /* the rowid */
+    STORAGE_COLUMNS,
+};
+
+#define STORAGE_DEFAULTS (1U << STORAGE_WRITES | 1U << STORAGE_READS)
+
+static int64_t clamp(uint64_t value)
+{
+    return value > INT64_MAX ? INT64_MAX : (int64_t)value; /* of a damaged record */
+}
+
+static uint32_t row_nulls(const struct scratch_storage *row)
+{
+    bool is_known = row->kind != STORAGE_VIEW || row->base != 0; /* of a view: what it is a view of */
+    return 1U << STORAGE_ID | (is_known ? 0 : 1U << STORAGE_DTYPE | 1U << STORAGE_ELEMENTS) |
+           (row->destroy_seq != 0 ? 0 : 1U << STORAGE_DESTROY_SEQ | 1U << STORAGE_DESTROY_NS) |
+           (row->is_of_device ? 0 : 1U << STORAGE_DEVICE) | (row->allocation_id != 0 ? 0 : 1U << STORAGE_ALLOCATION) |
+           (row->base != 0 ? 0 : 1U << STORAGE_BASE) |
+           (row->writes + (uint64_t)row->reads > 0 ? 0 : 1U << STORAGE_LAST_USE_NS) |
+           (row->leak_seq != 0 ? 0 : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
+}
+
+static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
+{
+    const struct scratch_storage *row = derive_storage_row(derive, id);
+    const struct derive_thread *thread = &derive->threads[row->thread_id];
+    const int64_t values[STORAGE_COLUMNS] = {
+        [STORAGE_NUMBER] = (int64_t)row->number,
+        [STORAGE_KIND] = row->kind,
+        [STORAGE_DTYPE] = row->dtype,
+        [STORAGE_ADDR] = (int64_t)row->addr,
+        [STORAGE_SIZE] = clamp(row->size),
+        [STORAGE_ELEMENTS] = clamp(row->elements),
+        [STORAGE_CALLSITE] = row->callsite,
+        [STORAGE_THREAD] = row->thread_id,
+        [STORAGE_PROCESS] = thread->process_id,
+        [STORAGE_PID] = thread->pid,
+        [STORAGE_TID] = thread->tid,
+        [STORAGE_CREATE_SEQ] = (int64_t)row->create_seq,
+        [STORAGE_CREATE_NS] = row->create_ns,
+        [STORAGE_DESTROY_SEQ] = (int64_t)row->destroy_seq,
+        [STORAGE_DESTROY_NS] = row->destroy_ns,
+        [STORAGE_DEVICE] = row->device,
+        [STORAGE_ALLOCATION] = (int64_t)row->allocation_id,
+        [STORAGE_BASE] = (int64_t)row->base,
+        [STORAGE_LAST_USE_NS] = row->last_use_ns,
+        [STORAGE_WRITES] = row->writes,
+        [STORAGE_READS] = row->reads,
+        [STORAGE_LEAK_SEQ] = (int64_t)row->leak_seq,
+        [STORAGE_LEAK_CAUSE] = row->leak_cause,
+        [STORAGE_LEAK_REFERENCES] = clamp(row->leak_references),
+    };
+    uint32_t nulls = row_nulls(row);
+    uint32_t defaults = (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
+    return image_add(store->image, table, id, values, nulls, 0,
+                     record_columns(nulls, defaults, STORAGE_DEFAULTS, STORAGE_COLUMNS));
+}
+
+/* The next row goes into the image, whether it is final or not; false if there is no space. */
+static bool row_pass(struct store *store, const struct derive *derive, bool is_end)
+{
+    uint64_t id = store->storages_passed + 1;
+    struct scratch_storage *row = derive_storage_row(derive, id);
+    bool is_left_out = store->skips_allocations && row->destroy_seq != 0;
+    if (!is_left_out && !row_add(store, IMAGE_STORAGE, derive, id)) {
+        return false;
+    }
+    row->is_stored = is_end || row->destroy_seq != 0;
+    store->storages_passed = id;
+    return true;
+}
+
+bool storages_gather(struct store *store, struct derive *derive, uint64_t behind)
+{
+    if (store->skips_allocations || store->is_private) {
+        return true;
+    }
+    while (store->storages_passed + behind < derive->storages.count &&
+           image_rows(store->image, IMAGE_STORAGE) < COMMIT_ROWS && row_pass(store, derive, false)) {
+    }
+    return store->storages_passed + behind >= derive->storages.count;
+}
+
+/* ---- the end ---- */
+
+/* Commit what the image holds; rows before `id` are not needed soon. */
+static int part_commit(struct store *store, struct derive *derive, uint64_t id, struct varve_message *message)
+{
+    int error = store_commit(store, NULL, 0, message);
+    if (derive->storages.count > 0) {
+        scratch_cool(&derive->storages.lines, 2 * id + 1);
+    }
+    return error;
+}
+
+/* Rows up to `last` that were not final when they were passed. */
+static int changes_write(struct store *store, struct derive *derive, uint64_t last, struct varve_message *message)
+{
+    int error = VARVE_OK;
+    for (uint64_t id = 1; id <= last && error == VARVE_OK; id++) {
+        struct scratch_storage *row = derive_storage_row(derive, id);
+        if (row->is_stored) {
+            continue;
+        }
+        while (error == VARVE_OK && !row_add(store, IMAGE_STORAGE_AGAIN, derive, id)) {
+            error = part_commit(store, derive, id - 1, message);
+        }
+        row->is_stored = error == VARVE_OK;
+        if (error == VARVE_OK && image_rows(store->image, IMAGE_STORAGE_AGAIN) >= COMMIT_ROWS) {
+            error = part_commit(store, derive, id, message);
+        }
+    }
+    return error;
+}
+
+int storages_finish(struct store *store, struct derive *derive, struct varve_message *message)
+{
+    uint64_t count = derive->storages.count;
+    int error = VARVE_OK;
+    while (store->storages_passed < count && error == VARVE_OK) {
+        uint64_t end = store->storages_passed + COMMIT_ROWS;
+        while (store->storages_passed < count && store->storages_passed < end && row_pass(store, derive, true)) {
+        }
+        error = part_commit(store, derive, store->storages_passed, message);
+    }
+    VARVE_THEN(error, changes_write(store, derive, count, message));
+    return error == VARVE_OK ? part_commit(store, derive, count, message) : error;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a collector reads back when it continues the recording of another one that was killed: every event, in
+ * the form that derive_event takes, and the small tables that hold its state. `varve recover` calls it.
+ */
+#include "trace/store/store_resume.h"
+
+#include "base/grown_array.h"
+#include "trace/error.h"
+#include "trace/model/model_event.h"
+#include "trace/store/small_tables.h"
+#include "trace/store/schema.h"
+#include "trace/store/store.h"
+#include "trace/store/store_transaction.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Run a query, whose parameter, if it has one, is `name`, and hand each row to `take`; its first value other than 0
+ * ends that and is returned. */
+static int query_each(struct store *store, const char *sql, const char *name,
+                      int (*take)(sqlite3_stmt *row, void *context), void *context, struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    if (name != NULL) {
+        sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+    }
+    int error = VARVE_OK;
+    int result = SQLITE_ROW;
+    while (error == VARVE_OK && (result = sqlite3_step(statement)) == SQLITE_ROW) {
+        error = take(statement, context);
+    }
+    if (error == VARVE_OK && result != SQLITE_DONE) {
+        error = schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_finalize(statement);
+    return error;
+}
+
+/* ---- events ---- */
+
+struct event_reader {
+    const struct store_threads *threads;
+    uint32_t *process_ids; /* by thread_id */
+    size_t thread_limit;
+    int (*take)(void *context, struct event *event);
+    void *context;
+};
+
+static int thread_take(sqlite3_stmt *row, void *context)
+{
+    struct event_reader *reader = context;
+    size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
+    if (thread_id >= reader->thread_limit && !ARRAY_COVER(reader->process_ids, reader->thread_limit, thread_id)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
+    return VARVE_OK;
+}
+
+static bool is_null(sqlite3_stmt *row, int column)
+{
+    return sqlite3_column_type(row, column) == SQLITE_NULL;
+}
+
+static int event_take(sqlite3_stmt *row, void *context)
+{
+    const struct event_reader *reader = context;
+    const int64_t seq = sqlite3_column_int64(row, 0);
+    const uint32_t thread_id = (uint32_t)sqlite3_column_int64(row, 16);
+    const struct thread_ids *thread =
+        thread_id < reader->threads->limit ? &reader->threads->ids[thread_id] : &(struct thread_ids){0};
+    /* NULL reads as 0, which is what the fields that a kind does not use hold. */
+    struct event event = {
+        .seq = (uint64_t)seq,
+        .ts_ns = sqlite3_column_int64(row, 1),
+        .pid = is_null(row, 2) ? thread->pid : sqlite3_column_int(row, 2),
+        .tid = is_null(row, 3) ? thread->tid : sqlite3_column_int(row, 3),
+        .device = (uint8_t)sqlite3_column_int(row, 4),
+        .dev_seq = (uint64_t)sqlite3_column_int64(row, 5),
+        .kind = (uint8_t)sqlite3_column_int(row, 6),
+        .stream = (uint16_t)sqlite3_column_int(row, 7),
+        .pool = (uint16_t)sqlite3_column_int(row, 8),
+        .id = (uint64_t)sqlite3_column_int64(row, 9),
+        .addr = (uint64_t)sqlite3_column_int64(row, 10),
+        .size = (uint64_t)sqlite3_column_int64(row, 11),
+        .requested =
+            is_null(row, 12) ? 0 : (uint64_t)sqlite3_column_int64(row, 11) - (uint64_t)sqlite3_column_int64(row, 12),
+        .arg = (uint64_t)sqlite3_column_int64(row, 13),
+        .cause = (uint8_t)sqlite3_column_int(row, 14),
+        .callsite = (uint32_t)sqlite3_column_int64(row, 15),
+        .thread_id = thread_id,
+        .flags = (uint8_t)sqlite3_column_int(row, 17),
+        .ring_seq = is_null(row, 18) ? 0 : (uint64_t)seq - (uint64_t)sqlite3_column_int64(row, 18),
+        .is_stored = true,
+    };
+    if (event.thread_id < reader->thread_limit) {
+        event.process_id = reader->process_ids[event.thread_id];
+    }
+    return reader->take(reader->context, &event);
+}
+
+int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
+                     struct varve_message *message)
+{
+    struct event_reader reader = {.threads = &store->threads, .take = take, .context = context};
+    /* The position of a ring is committed with its events, the row of its thread perhaps not. */
+    int error = query_each(store,
+                           "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
+                           " ORDER BY 1",
+                           NULL, thread_take, &reader, message);
+    VARVE_THEN(error,
+               query_each(store,
+                          "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
+                          " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
+                          NULL, event_take, &reader, message));
+    free(reader.process_ids);
+    return error;
+}
+
+/* ---- the small tables ---- */
+
+/* Whom a row is handed to, with what it has of the row. */
+struct reader {
+    union {
+        int (*position)(void *context, const struct store_ring_position *position);
+        int (*anchor)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
+        int (*origin)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite, uint32_t count);
+        int (*process)(void *context, uint32_t process_id, uint32_t parent_id);
+        int (*stat)(void *context, int64_t idx, int64_t value);
+    } take;
+    void *context;
+};
+
+static int position_take(sqlite3_stmt *row, void *context)
+{
+    const struct reader *reader = context;
+    const struct store_ring_position position = {
+        .thread_id = (uint32_t)sqlite3_column_int64(row, 0),
+        .process_id = (uint32_t)sqlite3_column_int64(row, 1),
+        .ring = (uint32_t)sqlite3_column_int64(row, 2),
+        .tail = (uint64_t)sqlite3_column_int64(row, 3),
+        .spill_tail = (uint64_t)sqlite3_column_int64(row, 4),
+        .sequence = (uint64_t)sqlite3_column_int64(row, 5),
+        .orphans = (uint64_t)sqlite3_column_int64(row, 6),
+        .unreadable = (uint64_t)sqlite3_column_int64(row, 7),
+        .unfolded = (uint64_t)sqlite3_column_int64(row, 8),
+        .parts = (uint64_t)sqlite3_column_int64(row, 9),
+        .last_ticks = (uint64_t)sqlite3_column_int64(row, 10),
+        .last_ns = sqlite3_column_int64(row, 11),
+        .is_final = sqlite3_column_int(row, 12) != 0,
+    };
+    return reader->take.position(reader->context, &position);
+}
+
+/* A ring of which nothing is stored has a row in `thread` and no position: NULL reads as 0. */
+int store_each_ring_position(struct store *store, int (*take)(void *context, const struct store_ring_position *),
+                             void *context, struct varve_message *message)
+{
+    struct reader reader = {.take.position = take, .context = context};
+    return query_each(store,
+                      "SELECT t.id, t.process_id, t.ring, p.tail, p.spill_tail, p.sequence, p.orphans,"
+                      " p.unreadable, p.unfolded, p.parts, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
+                      " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
+                      " UNION ALL SELECT *, 0 FROM ring_position"
+                      " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY 1",
+                      NULL, position_take, &reader, message);
+}
+
+static int anchor_take(sqlite3_stmt *row, void *context)
+{
+    const struct reader *reader = context;
+    return reader->take.anchor(reader->context, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                               sqlite3_column_int64(row, 2));
+}
+
+int store_each_clock_anchor(struct store *store,
+                            int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns), void *context,
+                            struct varve_message *message)
+{
+    struct reader reader = {.take.anchor = take, .context = context};
+    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", NULL, anchor_take,
+                      &reader, message);
+}
+
+static int origin_take(sqlite3_stmt *row, void *context)
+{
+    const struct reader *reader = context;
+    return reader->take.origin(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                               (uint32_t)sqlite3_column_int64(row, 1), (uint32_t)sqlite3_column_int64(row, 2),
+                               (uint32_t)sqlite3_column_int64(row, 3));
+}
+
+int store_each_callsite_origin(struct store *store,
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                                           uint32_t count),
+                               void *context, struct varve_message *message)
+{
+    struct reader reader = {.take.origin = take, .context = context};
+    return query_each(store, "SELECT callsite_id, process_id, site, count FROM callsite_origin ORDER BY 1", NULL,
+                      origin_take, &reader, message);
+}
+
+struct integer {
+    int64_t value;
+    bool is_found;
+};
+
+static int integer_take(sqlite3_stmt *row, void *context)
+{
+    *(struct integer *)context = (struct integer){sqlite3_column_int64(row, 0), true};
+    return VARVE_OK;
+}
+
+int store_meta_get_integer(struct store *store, const char *key, int64_t *value_out)
+{
+    struct integer integer = {0};
+    int error = query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'integer'", key,
+                           integer_take, &integer, NULL);
+    if (integer.is_found) {
+        *value_out = integer.value;
+    }
+    return error == VARVE_OK && !integer.is_found ? VARVE_ERROR_NOT_FOUND : error;
+}
+
+struct text {
+    char *text;
+    size_t bytes;
+};
+
+static int text_take(sqlite3_stmt *row, void *context)
+{
+    const struct text *text = context;
+    snprintf(text->text, text->bytes, "%s", (const char *)sqlite3_column_text(row, 0));
+    return VARVE_OK;
+}
+
+int store_meta_get_text(struct store *store, const char *key, char *text, size_t bytes)
+{
+    struct text taken = {text, bytes};
+    text[0] = '\0';
+    return query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'text'", key, text_take, &taken,
+                      NULL);
+}
+
+static int process_take(sqlite3_stmt *row, void *context)
+{
+    const struct reader *reader = context;
+    return reader->take.process(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                                (uint32_t)sqlite3_column_int64(row, 1));
+}
+
+int store_each_ended_process(struct store *store, int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
+                             void *context, struct varve_message *message)
+{
+    struct reader reader = {.take.process = take, .context = context};
+    return query_each(store, "SELECT id, parent_id FROM process WHERE end_ns IS NOT NULL ORDER BY id", NULL,
+                      process_take, &reader, message);
+}
+
+static int stat_take(sqlite3_stmt *row, void *context)
+{
+    const struct reader *reader = context;
+    return reader->take.stat(reader->context, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
+}
+
+int store_each_stat(struct store *store, const char *name, int (*take)(void *context, int64_t idx, int64_t value),
+                    void *context, struct varve_message *message)
+{
+    struct reader reader = {.take.stat = take, .context = context};
+    return query_each(store, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", name, stat_take, &reader,
+                      message);
+}
+
+/* ---- sums ---- */
+
+static int sum_take(sqlite3_stmt *row, void *context)
+{
+    struct store_sums *sums = context;
+    uint64_t *const figures[] = {
+        &sums->emitted,     &sums->stored,     &sums->spilled, &sums->lost,       &sums->lost_bytes,
+        &sums->uncommitted, &sums->unreadable, &sums->damaged, &sums->unattached, &sums->unattached_bytes,
+        &sums->threads,     &sums->processes,  &sums->images,
+    };
+    for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+        /* of damaged headers: a sum beyond 63 bits comes as a real number, which is cut to the largest */
+        *figures[i] = (uint64_t)sqlite3_column_int64(row, i);
+    }
+    return VARVE_OK;
+}
+
+int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message)
+{
+    *sums_out = (struct store_sums){0};
+    return query_each(store,
+                      "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
+                      " total(uncommitted), total(unreadable), count(damage),"
+                      " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
+                      " count(*), (SELECT processes FROM recording), (SELECT images FROM recording)"
+                      " FROM thread",
+                      NULL, sum_take, sums_out, message);
+}
+
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
+{
+    int64_t count = 0;
+    int error = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
+    *count_out = (uint64_t)count;
+    return error;
+}
+
+int store_peek_trace(const char *path, int64_t *trace_id_out)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int error = VARVE_ERROR_NOT_FOUND;
+    bool is_empty = true;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        schema_verify(db, path, &is_empty, NULL) == VARVE_OK && !is_empty &&
+        sqlite3_prepare_v2(db,
+                           "SELECT t.value FROM meta t JOIN meta c WHERE t.key = 'trace_id' AND"
+                           " c.key = 'complete' AND c.value = 1",
+                           -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        *trace_id_out = sqlite3_column_int64(statement, 0);
+        error = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return error;
+}
+
+int store_peek_result(const char *path, struct varve_collect_result *result)
+{
+    static const char sql[] =
+        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), "
+        "(SELECT coalesce(sum(value), 0) FROM stats WHERE name IN ('events_lost', 'events_unattached')), "
+        "(SELECT coalesce(sum(uncommitted), 0) FROM thread), (SELECT count(*) FROM process), "
+        "(SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
+    uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
+                                 &result->processes, &result->threads, &result->allocations};
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int error = VARVE_ERROR_NOT_FOUND;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+            *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
+        }
+        error = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return error;
+}

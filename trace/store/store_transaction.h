@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state behind `struct store`: the connection, prepared statements, and the transaction under way.
+ *
+ * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their
+ * slots back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of
+ * the small tables in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and
+ * callsites_finish write is not kept: when one of them or store_finish fails, all three are called again.
+ */
+#ifndef VARVE_TRACE_STORE_STORE_TRANSACTION_H
+#define VARVE_TRACE_STORE_STORE_TRANSACTION_H
+
+#include "base/hash_index.h"
+#include "trace/error.h"
+#include "trace/store/page_image.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum store_statement {
+    STATEMENT_META,
+    STATEMENT_PROCESS,
+    STATEMENT_RSS,
+    STATEMENT_THREAD,
+    STATEMENT_THREAD_GONE,
+    STATEMENT_STAT,
+    STATEMENT_ANCHOR,
+    STATEMENT_UNRECORDED,
+    STATEMENT_UNRECORDED_NONE,
+    STATEMENT_ORIGIN,
+    STATEMENT_DEVICE,
+    STATEMENT_STREAM,
+    STATEMENT_POOL,
+    STATEMENT_POSITION,
+    /* Those above are kept for a replay, those below are not. */
+    STATEMENT_MODULE,
+    STATEMENT_SYMBOL,
+    STATEMENT_MAIN_END,
+    STATEMENT_CALLSITE_STAT,
+    STATEMENT_CALLSITE_SHARE,
+    STATEMENT_TOTAL_STAT,
+    STATEMENT_SIZE_STAT,
+    STATEMENT_WORK,
+    STATEMENT_HOST_PEAK,
+    STATEMENT_GROWTH,
+    STATEMENT_SAMPLE,
+    STATEMENT_SEGMENT,
+    STATEMENT_LADDER_PEAK,
+    STATEMENT_OOM,
+    STATEMENT_MARK,
+    STATEMENT_KEYFRAME,
+    STATEMENT_PROCESS_DEVICE,
+    STATEMENT_DEVICE_CALL,
+    STATEMENT_DEVICE_MEMORY,
+    STATEMENT_STREAM_STAT,
+    STATEMENT_DEVICE_EVENT,
+    STATEMENT_REMAT_EVENT,
+    STATEMENT_OPERATOR,
+    STATEMENT_EVICTION,
+    STATEMENT_REMAT_STORAGE,
+    STATEMENT_REMAT_BUDGET,
+    STATEMENT_REMAT_FAILURE,
+    STATEMENT_REMAT_BLOCKED,
+    STATEMENT_BATCH, /* the first table of the image */
+    STATEMENT_LIMIT = STATEMENT_BATCH + IMAGE_TABLE_LIMIT,
+};
+
+enum store_bulk_table {
+    BULK_EVENT,
+    BULK_ALLOCATION,
+    BULK_LIMIT,
+};
+
+struct store_value {
+    const char *text; /* NULL: an integer */
+    const void *blob; /* `integer` bytes; not in a row that may be replayed */
+    int64_t integer;
+    bool is_null;
+};
+
+#define VALUE_NULL ((struct store_value){.is_null = true})
+/* Of an integer, or of a text. */
+#define VALUE(value) _Generic((value), char * : value_text, const char * : value_text, default : value_integer)(value)
+
+static inline struct store_value value_integer(int64_t value)
+{
+    return (struct store_value){.integer = value};
+}
+
+static inline struct store_value value_text(const char *text)
+{
+    return (struct store_value){.text = text, .is_null = text == NULL};
+}
+
+/* Less than `least` stands for NULL. */
+static inline struct store_value value_least(int64_t least, int64_t value)
+{
+    return (struct store_value){.integer = value, .is_null = value < least};
+}
+
+/* A row of a small table that is not committed yet, in `log`: this, then its values, texts with their NUL. */
+struct store_log {
+    char *bytes;
+    size_t used;
+    size_t capacity;
+};
+
+struct symbol_hash {
+    uint64_t words[2];
+};
+
+/* The symbols that have rows: number k of the index is row first + k. */
+struct store_symbols {
+    struct index index;
+    struct symbol_hash *hashes; /* of number k at [k - 1] */
+    size_t capacity;
+    uint32_t first;
+};
+
+struct stack_frame {
+    int64_t pc; /* -1: none */
+    uint32_t symbol_id;
+    uint32_t zero;
+};
+
+/* The frames that have rows: number k of the index is row first + k. */
+struct store_frames {
+    struct index index;
+    struct stack_frame *frames; /* of number k at [k - 1] */
+    size_t capacity;
+    uint32_t first;
+};
+
+/* What a row of `thread` says of who wrote an event. */
+struct thread_ids {
+    uint32_t process_id; /* 0: there is no row */
+    int32_t pid, tid;
+    bool is_used; /* by rows that say no more than the thread */
+};
+
+struct store_threads {
+    struct thread_ids *ids; /* by number */
+    size_t limit;
+};
+
+/* How far the rows of `allocation` have gone into the image, see allocation_store.c. */
+struct store_allocations {
+    uint64_t passed;  /* the last id that has */
+    uint64_t block;   /* the block row to go on from; 0: the first */
+    uint8_t *is_open; /* by chunk of ids: one of them was not over then */
+    size_t chunk_limit;
+};
+
+struct store {
+    sqlite3 *db;
+    char *path;
+    int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
+    struct store_image *image; /* rows of large tables since the last commit */
+    struct store_bulk *bulks[BULK_LIMIT];      /* all of them, of a database that is made in private; else NULL */
+    uint64_t bulk_pending;                     /* events since the last commit */
+    sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
+    bool is_in_transaction;
+    bool is_private;  /* nobody else reads it, and there is no log */
+    bool is_settled;  /* there is none any more, see store_settle */
+    bool is_complete; /* found so when it was opened to be resumed */
+    bool must_replay;
+    bool skips_events; /* see store_keep */
+    bool skips_allocations;
+    bool drops_events; /* at the end */
+    bool has_derived;  /* derive_finish succeeded, in the open transaction */
+    uint64_t seq_last; /* of the last event appended */
+    struct store_threads threads;
+    struct store_allocations allocations;
+    uint64_t storages_passed; /* the last id of `storage` that has gone into the image */
+    struct store_log log;
+    struct store_symbols symbols;
+    uint32_t symbol_last;
+    struct store_frames frames;
+    uint32_t frame_last;
+    struct varve_message failure; /* of the last small row: those functions take no message */
+};
+
+/// The statement, prepared for so many values; NULL on failure.
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count);
+/// Bind, step and reset, in the open transaction, which is begun if there is none.
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count);
+/* The same with the values themselves. */
+#define ROWS_WRITE(store, statement, ...)                                   \
+    rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
+               sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
+/// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these;
+/// it stays so then.
+bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
+/// The threads that a database has which is to be continued.
+int rows_threads_read(struct store *store, struct varve_message *message);
+/// The symbols and frames handed out are not all in the database any more.
+void rows_forget_symbols(struct store *store);
+
+/// Begin a transaction if there is none, and repeat in it what a rollback took away.
+int writer_begin(struct store *store, struct varve_message *message);
+/// After an error: roll back, and remember to repeat. Returns its code.
+int writer_fail(struct store *store, const char *what, struct varve_message *message);
+/// Insert what the image holds; until the transaction ends the image must stay as it is.
+int writer_insert_batch(struct store *store, struct varve_message *message);
+/// A bulk could not be written to; errno says why. Returns its code.
+int writer_bulk_fail(struct store *store, struct varve_message *message);
+/// Commit, and empty the image and the log.
+int writer_commit(struct store *store, struct varve_message *message);
+int writer_execute(struct store *store, const char *sql, struct varve_message *message);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A process that runs: the stacks of its threads while they are stopped, and functions of the files that it has mapped.
+ */
+#ifndef VARVE_TRACE_SYMBOLS_RUNNING_PROCESS_H
+#define VARVE_TRACE_SYMBOLS_RUNNING_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct symbols_running;
+
+/// The objects that `pid`, or the process of this thread, has mapped now; what their stacks are unwound by is read.
+/// Owner: the caller. NULL: it has ended, or its maps can't be read.
+struct symbols_running *symbols_running_open(int32_t pid);
+void symbols_running_close(struct symbols_running *running);
+
+/* Innermost first. Texts are borrowed for the call; NULL: unknown. */
+struct symbols_running_frame {
+    uint64_t pc;          /* of a caller: inside the call */
+    uint64_t file_pc;     /* the same as an address of the file */
+    const char *path;     /* of the object */
+    const char *function; /* the symbol at or before pc */
+};
+
+/// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns
+/// false. A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
+bool symbols_running_stack(struct symbols_running *running, int32_t tid,
+                           bool (*take)(void *context, const struct symbols_running_frame *frame), void *context);
+
+/// The frame that a thread at `pc` would have. False: there is no code of an object, and what is known of the frame is
+/// its object, if there is one.
+bool symbols_running_frame(struct symbols_running *running, uint64_t pc, struct symbols_running_frame *frame_out);
+
+/// Address in the file at `path` of a function that it exports; 0: it does not, or can't be read.
+uint64_t symbols_file_function(const char *path, const char *name);
+
+/// The part of the code of `path` in which the object file lies that exports the functions `names` (NULL at the end):
+/// from the end of what is exported before them to the end of the last one. False: it exports none of them.
+bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end);
+
+#endif
