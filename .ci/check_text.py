@@ -33,7 +33,7 @@ TAGS = re.compile(
     r"|\[(?:spec|bot|ai|gen)[\w-]*\s[\w-]+\]")
 PATHS = re.compile(r"(?<![\w.$}])/(?:home|work|root|Users)/\w")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
-NAMED = re.compile(r"`((?:trace|alloc|storage|analysis|tests|notebooks|docs|cmake|\.ci)/[\w./-]+)`")
+NAMED = re.compile(r"`((?:base|trace|alloc|storage|analysis|tests|notebooks|docs|cmake|\.ci)/[\w./-]+)`")
 PLACEHOLDER = re.compile(r"(?<![A-Za-z0-9])(?!README)[A-Z]{3,}(?![A-Za-z0-9])")
 
 

@@ -116,7 +116,7 @@ bool index_check(const struct index *index)
 
 /* ---- contents ---- */
 
-static uint64_t mix(uint64_t value)
+static uint64_t hash_index_mix(uint64_t value)
 {
     value ^= value >> 32;
     value *= UINT64_C(0xd6e8feb86659fd93);
@@ -128,16 +128,16 @@ static uint64_t mix(uint64_t value)
 uint64_t index_hash(const void *bytes, size_t length, uint64_t seed)
 {
     const unsigned char *at = bytes;
-    uint64_t hash = mix(seed ^ length), chunk;
+    uint64_t hash = hash_index_mix(seed ^ length), chunk;
     for (; length >= sizeof(chunk); at += sizeof(chunk), length -= sizeof(chunk)) {
         memcpy(&chunk, at, sizeof(chunk));
-        hash = mix(hash ^ chunk);
+        hash = hash_index_mix(hash ^ chunk);
     }
     chunk = 0;
     if (length) {
         memcpy(&chunk, at, length);
     }
-    return mix(hash ^ chunk);
+    return hash_index_mix(hash ^ chunk);
 }
 
 struct index_slot *index_find_equal(struct index *index, uint64_t hash,

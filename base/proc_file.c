@@ -38,7 +38,7 @@ bool proc_file_has_ended(const char *process)
     return state == 'Z' || state == 'X';
 }
 
-static bool has_ended(int32_t tid)
+static bool thread_file_has_ended(int32_t tid)
 {
     char process[16];
     snprintf(process, sizeof(process), "%d", tid);
@@ -47,7 +47,7 @@ static bool has_ended(int32_t tid)
 
 int32_t proc_file_thread(int32_t pid)
 {
-    if (!has_ended(pid)) {
+    if (!thread_file_has_ended(pid)) {
         return pid;
     }
     char path[32];
@@ -57,7 +57,7 @@ int32_t proc_file_thread(int32_t pid)
     const struct dirent *entry;
     while (folder != NULL && tid == 0 && (entry = readdir(folder)) != NULL) {
         tid = (int32_t)strtol(entry->d_name, NULL, 10);
-        tid = tid > 0 && !has_ended(tid) ? tid : 0;
+        tid = tid > 0 && !thread_file_has_ended(tid) ? tid : 0;
     }
     if (folder != NULL) {
         closedir(folder);
@@ -66,7 +66,7 @@ int32_t proc_file_thread(int32_t pid)
 }
 
 /* Another PID namespace's may be mounted there: our numbers mean other processes in it, or none. */
-static bool is_ours(void)
+static bool proc_file_is_ours(void)
 {
     char text[32];
     const ssize_t length = readlink("/proc/self", text, sizeof(text) - 1);
@@ -78,7 +78,7 @@ static bool is_ours(void)
 uint64_t proc_file_started(int32_t pid)
 {
     char process[16], text[1024];
-    if (!is_ours()) {
+    if (!proc_file_is_ours()) {
         return 0;
     }
     snprintf(process, sizeof(process), "%d", pid);

@@ -28,7 +28,7 @@ set(VARVE_TEST_TIMEOUT 1200)
 
 # Where modules read what others wrote: files, command lines, the memory of other programs.
 set(VARVE_FOLDERS_OF_READERS
-    "unit/(analysis|trace/(base|collector|format|import|model|recorder/stacks|store|symbols))/|golden/"
+    "unit/(analysis|base|trace/(collector|format|import|model|stacks|store|symbols|callsites))/|golden/"
     "|alloc/core/test_alloc_(config|model)")
 list(JOIN VARVE_FOLDERS_OF_READERS "" VARVE_FOLDERS_OF_READERS)
 

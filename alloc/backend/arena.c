@@ -72,13 +72,13 @@ struct arenas {
     bool has_size;  /* the one range of `size` has come */
 };
 
-static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
+static uint64_t arena_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
     (void)config;
     return rounding_up(bytes > 0 ? bytes : 1, BLOCK_UNIT);
 }
 
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t arena_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t least = options[OPTION_GROW].initial;
     (void)config;
@@ -127,7 +127,7 @@ static int arena_reserve(struct arena *arena, uint32_t count)
     return VARVE_OK;
 }
 
-static bool is_before(const struct superblock *superblock, const struct superblock *other)
+static bool arena_is_before(const struct superblock *superblock, const struct superblock *other)
 {
     return superblock->range != other->range ? superblock->range < other->range : superblock->addr < other->addr;
 }
@@ -138,7 +138,7 @@ static uint32_t arena_find(const struct arena *arena, const struct superblock *s
     uint32_t low = 0, high = arena->count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (is_before(arena->entries[middle].superblock, superblock)) {
+        if (arena_is_before(arena->entries[middle].superblock, superblock)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -212,7 +212,7 @@ static struct block *next_in(const struct superblock *superblock, const struct b
     return block->next != NULL && superblock_of(block->next) == superblock ? block->next : NULL;
 }
 
-static void put(struct varve_alloc *alloc, struct superblock *superblock, struct block *block)
+static void arena_put(struct varve_alloc *alloc, struct superblock *superblock, struct block *block)
 {
     backend_put(alloc, block);
     if (block->size > superblock->largest) {
@@ -221,8 +221,8 @@ static void put(struct varve_alloc *alloc, struct superblock *superblock, struct
 }
 
 /* A held block absorbs a free neighbour of its superblock, which may be of another stream. */
-static void absorb(struct varve_alloc *alloc, struct superblock *superblock, struct block *block,
-                   struct block *neighbour)
+static void arena_absorb(struct varve_alloc *alloc, struct superblock *superblock, struct block *block,
+                         struct block *neighbour)
 {
     if (neighbour == NULL || superblock_of(neighbour) != superblock ||
         !backend_take_for(alloc, neighbour, block->bins)) {
@@ -263,8 +263,8 @@ static struct block *serve(struct varve_alloc *alloc, struct superblock *superbl
         front = backend_cut(alloc, block, wanted->rounded);
         front->backend_word = block->backend_word;
         superblock->blocks = superblock->blocks == block ? front : superblock->blocks;
-        absorb(alloc, superblock, block, backend_free_behind(block));
-        put(alloc, superblock, block);
+        arena_absorb(alloc, superblock, block, backend_free_behind(block));
+        arena_put(alloc, superblock, block);
     }
     if (found == largest) {
         find_largest(superblock);
@@ -275,7 +275,7 @@ static struct block *serve(struct varve_alloc *alloc, struct superblock *superbl
 /* ---- the global arena ---- */
 
 /* An empty superblock becomes two: the first has `bytes`. */
-static void split(struct varve_alloc *alloc, struct superblock *superblock, uint64_t bytes)
+static void arena_split(struct varve_alloc *alloc, struct superblock *superblock, uint64_t bytes)
 {
     struct arenas *arenas = alloc->backend_state;
     struct block *rest = superblock->blocks;
@@ -288,7 +288,7 @@ static void split(struct varve_alloc *alloc, struct superblock *superblock, uint
     set_largest(superblock, bytes);
     struct superblock *tail = superblock_begin(arenas, rest);
     arena_insert(&arenas->global, tail);
-    put(alloc, tail, rest);
+    arena_put(alloc, tail, rest);
 }
 
 /* The lowest superblock of the global arena that has a free block of `bytes`, an empty one cut to
@@ -299,7 +299,7 @@ static struct superblock *global_first_fit(struct varve_alloc *alloc, uint64_t b
     struct superblock *superblock = arena_first_fit(&arenas->global, bytes);
     uint64_t least = bytes > SUPERBLOCK_LEAST ? bytes : SUPERBLOCK_LEAST;
     if (superblock != NULL && is_empty(superblock) && superblock->bytes >= least + SUPERBLOCK_LEAST) {
-        split(alloc, superblock, least);
+        arena_split(alloc, superblock, least);
     }
     return superblock;
 }
@@ -339,7 +339,7 @@ static void merge_empty(struct varve_alloc *alloc, struct superblock *superblock
 }
 
 /* All superblocks of the streams go to the global arena. */
-static void collect(struct varve_alloc *alloc)
+static void arena_collect(struct varve_alloc *alloc)
 {
     struct arenas *arenas = alloc->backend_state;
     const struct free_index *index = &alloc->large.index;
@@ -355,7 +355,7 @@ static void collect(struct varve_alloc *alloc)
 }
 
 /* Nothing fails half way: what a request may need is there before. */
-static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
+static int arena_prepare(struct varve_alloc *alloc, struct stream_bins *bins)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock **spare = &arenas->spares;
@@ -375,7 +375,7 @@ static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
     return backend_prepare(alloc, BACKEND_CUTS);
 }
 
-static int grow(struct varve_alloc *alloc, struct request *request)
+static int arena_grow(struct varve_alloc *alloc, struct request *request)
 {
     struct arenas *arenas = alloc->backend_state;
     uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
@@ -386,7 +386,7 @@ static int grow(struct varve_alloc *alloc, struct request *request)
     wanted = arenas->size > 0 ? arenas->size : wanted;
     struct block *block = NULL;
     int error = backend_reserve(alloc, request, wanted, &block);
-    if (error == VARVE_OK && prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
+    if (error == VARVE_OK && arena_prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
         struct release_sum ignored = {0};
         backend_put(alloc, block);
         backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
@@ -398,13 +398,13 @@ static int grow(struct varve_alloc *alloc, struct request *request)
     arenas->has_size = arenas->size > 0;
     struct superblock *superblock = superblock_begin(arenas, block);
     arena_insert(&arenas->global, superblock);
-    put(alloc, superblock, block);
+    arena_put(alloc, superblock, block);
     return VARVE_OK;
 }
 
 /* ---- requests ---- */
 
-static struct block *find(struct varve_alloc *alloc, const struct wanted_block *wanted)
+static struct block *arena_find_block(struct varve_alloc *alloc, const struct wanted_block *wanted)
 {
     struct arena *own = wanted->bins->backend;
     assert(own != NULL);
@@ -423,22 +423,22 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
 
 static int arena_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
-    int error = prepare(alloc, request->wanted.bins);
+    int error = arena_prepare(alloc, request->wanted.bins);
     if (error != VARVE_OK) {
         return error;
     }
-    *block_out = find(alloc, &request->wanted);
+    *block_out = arena_find_block(alloc, &request->wanted);
     if (*block_out != NULL || !may_grow) {
         return VARVE_OK;
     }
-    error = grow(alloc, request);
+    error = arena_grow(alloc, request);
     if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY) {
         return error;
     }
     if (error == VARVE_ERROR_NO_MEMORY) {
-        collect(alloc);
+        arena_collect(alloc);
     }
-    *block_out = find(alloc, &request->wanted);
+    *block_out = arena_find_block(alloc, &request->wanted);
     return *block_out != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
@@ -446,9 +446,9 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 {
     struct arenas *arenas = alloc->backend_state;
     struct superblock *superblock = superblock_of(block);
-    absorb(alloc, superblock, block, backend_free_before(block));
-    absorb(alloc, superblock, block, backend_free_behind(block));
-    put(alloc, superblock, block);
+    arena_absorb(alloc, superblock, block, backend_free_before(block));
+    arena_absorb(alloc, superblock, block, backend_free_behind(block));
+    arena_put(alloc, superblock, block);
     if (superblock->arena == &arenas->global) {
         merge_empty(alloc, superblock);
     }
@@ -457,7 +457,7 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 static int arena_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct arenas *arenas = alloc->backend_state;
-    collect(alloc);
+    arena_collect(alloc);
     uint32_t i = 0;
     while (arenas->size == 0 && i < arenas->global.count) {
         struct superblock *superblock = arenas->global.entries[i].superblock;
@@ -533,7 +533,7 @@ static bool arena_is_right(const struct arena *arena, uint64_t *superblocks, uin
     for (uint32_t i = 0; is_right && i < arena->count; i++) {
         const struct superblock *superblock = arena->entries[i].superblock;
         is_right = superblock->arena == arena && arena->entries[i].largest == superblock->largest &&
-                   (i == 0 || is_before(arena->entries[i - 1].superblock, superblock)) &&
+                   (i == 0 || arena_is_before(arena->entries[i - 1].superblock, superblock)) &&
                    superblock_is_right(superblock, free_blocks);
     }
     *superblocks += arena->count;
@@ -568,8 +568,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_arena = {
     .name = "arena",
-    .block_size = block_size,
+    .block_size = arena_block_size,
     .is_small = backend_is_small,
-    .segment_size = segment_size,
+    .segment_size = arena_segment_size,
     .backend = &backend,
 };

@@ -121,7 +121,7 @@ bool backend_take_for(struct varve_alloc *alloc, struct block *block, struct str
     return false;
 }
 
-static void absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour, bool any_stream)
+static void backend_absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour, bool any_stream)
 {
     if (neighbour != NULL && (any_stream || neighbour->bins == block->bins) &&
         backend_take_for(alloc, neighbour, block->bins)) {
@@ -131,8 +131,8 @@ static void absorb(struct varve_alloc *alloc, struct block *block, struct block 
 
 void backend_coalesce(struct varve_alloc *alloc, struct block *block, bool any_stream)
 {
-    absorb(alloc, block, backend_free_before(block), any_stream);
-    absorb(alloc, block, backend_free_behind(block), any_stream);
+    backend_absorb(alloc, block, backend_free_before(block), any_stream);
+    backend_absorb(alloc, block, backend_free_behind(block), any_stream);
 }
 
 bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, struct release_sum *sum)

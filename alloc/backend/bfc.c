@@ -43,14 +43,14 @@ struct bfc {
     uint64_t waste;
 };
 
-static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
+static uint64_t bfc_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
     (void)config;
     return rounding_up(bytes > 0 ? bytes : 1, CHUNK_UNIT);
 }
 
 /* The first one; what the next will have depends on those before. */
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t bfc_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t bytes = options[OPTION_REGION].initial;
     (void)config;
@@ -182,8 +182,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_bfc = {
     .name = "bfc",
-    .block_size = block_size,
+    .block_size = bfc_block_size,
     .is_small = backend_is_small,
-    .segment_size = segment_size,
+    .segment_size = bfc_segment_size,
     .backend = &backend,
 };

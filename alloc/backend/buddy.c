@@ -58,13 +58,13 @@ static uint64_t power_from(uint64_t bytes)
     return bytes <= ROUNDING_MIN_BLOCK ? ROUNDING_MIN_BLOCK : UINT64_C(1) << (64 - __builtin_clzll(bytes - 1));
 }
 
-static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
+static uint64_t buddy_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
     (void)config;
     return power_from(bytes);
 }
 
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t buddy_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     (void)config;
     return rounded > options[OPTION_SEGMENT].initial ? rounded : options[OPTION_SEGMENT].initial;
@@ -96,7 +96,7 @@ static unsigned order_of(uint64_t bytes)
 }
 
 /* A new segment is free at first: whatever happened meanwhile, the smallest free block is halved. */
-static int grow(struct varve_alloc *alloc, struct request *request)
+static int buddy_grow(struct varve_alloc *alloc, struct request *request)
 {
     struct buddy *buddy = alloc->backend_state;
     struct orders *orders = request->wanted.bins->backend;
@@ -126,7 +126,7 @@ static struct block *halve(struct varve_alloc *alloc, struct block *block, uint6
     return block;
 }
 
-static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
+static int buddy_prepare(struct varve_alloc *alloc, struct stream_bins *bins)
 {
     if (bins->backend == NULL) {
         bins->backend = calloc(1, sizeof(struct orders));
@@ -140,14 +140,14 @@ static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool 
     struct stream_bins *bins = request->wanted.bins;
     uint64_t wanted = request->wanted.rounded;
     unsigned order = order_of(wanted);
-    int error = prepare(alloc, bins);
+    int error = buddy_prepare(alloc, bins);
     if (error != VARVE_OK) {
         return error;
     }
     buddy->steps++;
     struct block *block = free_index_best(bins, wanted);
     if (block == NULL && may_grow) {
-        error = grow(alloc, request);
+        error = buddy_grow(alloc, request);
         block = error == VARVE_OK ? free_index_best(bins, wanted) : NULL;
     }
     if (block != NULL) {
@@ -187,7 +187,7 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
 }
 
 /* The piece that begins a segment counts it. */
-static void count_segment(const struct varve_alloc *alloc, const struct block *block)
+static void buddy_count_segment(const struct varve_alloc *alloc, const struct block *block)
 {
     struct orders *orders = block->bins->backend;
     if (block_pool(block) != &alloc->large || block->prev != NULL) {
@@ -211,12 +211,12 @@ static void count_segments(const struct varve_alloc *alloc)
     }
     const struct block *block;
     for (block = free_index_first(index); block != NULL; block = free_index_following(index, block)) {
-        count_segment(alloc, block);
+        buddy_count_segment(alloc, block);
     }
     uint64_t position = 0;
     while ((block = block_map_each(&alloc->map, &position)) != NULL) {
         if (!block->is_free) {
-            count_segment(alloc, block);
+            buddy_count_segment(alloc, block);
         }
     }
 }
@@ -267,8 +267,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_buddy = {
     .name = "buddy",
-    .block_size = block_size,
+    .block_size = buddy_block_size,
     .is_small = backend_is_small,
-    .segment_size = segment_size,
+    .segment_size = buddy_segment_size,
     .backend = &backend,
 };

@@ -63,7 +63,7 @@ static int cuda_async_alloc(struct varve_alloc *alloc, struct request *request, 
     return VARVE_OK;
 }
 
-static void forget(struct varve_alloc *alloc, struct block *block)
+static void cuda_async_forget(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
     emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
@@ -110,7 +110,7 @@ static int cuda_async_free_ordered(struct varve_alloc *alloc, struct block *bloc
         } else {
             block->bins->backend = state;
         }
-        forget(alloc, block);
+        cuda_async_forget(alloc, block);
     }
     return error;
 }

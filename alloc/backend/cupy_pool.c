@@ -39,7 +39,7 @@ static int cupy_open(struct varve_alloc *alloc, const uint64_t *values, struct v
     return VARVE_OK;
 }
 
-static int grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int cupy_pool_grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct cupy *cupy = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;
@@ -56,7 +56,7 @@ static int cupy_alloc(struct varve_alloc *alloc, struct request *request, bool m
         return error;
     }
     if (block == NULL) {
-        return grow(alloc, request, block_out);
+        return cupy_pool_grow(alloc, request, block_out);
     }
     backend_take(alloc, block);
     if (block->size > wanted) {

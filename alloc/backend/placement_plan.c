@@ -49,7 +49,7 @@ static int plan_open(struct varve_alloc *alloc, const uint64_t *values, struct v
     return VARVE_OK;
 }
 
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t placement_plan_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     return rounding_segment_size(config, rounded > ROUNDING_SMALL_SIZE ? rounded : ROUNDING_SMALL_SIZE + 1);
 }
@@ -113,7 +113,7 @@ static void piece_take(struct varve_alloc *alloc, struct plan *plan, struct bloc
 /* ---- requests by the plan ---- */
 
 /* The entry that the request is; NULL: none. */
-static const struct varve_alloc_plan_entry *entry_of(struct plan *plan, const struct request *request)
+static const struct varve_alloc_plan_entry *placement_plan_entry_of(struct plan *plan, const struct request *request)
 {
     size_t count = plan->given->count;
     size_t looked_at = plan->window + 1 < count ? (size_t)plan->window + 1 : count;
@@ -129,8 +129,8 @@ static const struct varve_alloc_plan_entry *entry_of(struct plan *plan, const st
 }
 
 /* The place of the entry, cut out; NULL: something is in the way. */
-static struct block *place(struct varve_alloc *alloc, struct plan *plan, const struct request *request,
-                           const struct varve_alloc_plan_entry *entry)
+static struct block *placement_plan_place(struct varve_alloc *alloc, struct plan *plan, const struct request *request,
+                                          const struct varve_alloc_plan_entry *entry)
 {
     uint64_t addr = plan->addr + entry->offset, end = addr + entry->bytes;
     size_t behind = piece_behind(plan, addr);
@@ -155,7 +155,7 @@ static struct block *place(struct varve_alloc *alloc, struct plan *plan, const s
 }
 
 /* The segment comes with the first request that needs the device. */
-static int reserve(struct varve_alloc *alloc, struct plan *plan, struct request *request)
+static int placement_plan_reserve(struct varve_alloc *alloc, struct plan *plan, struct request *request)
 {
     struct block *block = NULL;
     uint64_t bytes = rounding_up(plan->given->height, ROUNDING_LARGE_STEP);
@@ -195,7 +195,7 @@ static int fall_back(struct varve_alloc *alloc, struct plan *plan, struct reques
     if (block != NULL) {
         backend_take(alloc, block);
     } else if (may_grow) {
-        error = backend_reserve(alloc, request, segment_size(&alloc->config, wanted), &block);
+        error = backend_reserve(alloc, request, placement_plan_segment_size(&alloc->config, wanted), &block);
     }
     if (error == VARVE_OK && block != NULL) {
         error = backend_prepare(alloc, 1); /* others may have come in while the device was asked */
@@ -213,17 +213,18 @@ static int fall_back(struct varve_alloc *alloc, struct plan *plan, struct reques
     return VARVE_OK;
 }
 
-static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
+static int placement_plan_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
+                                struct block **block_out)
 {
     struct plan *plan = alloc->backend_state;
     size_t next = plan->next;
     const struct varve_alloc_plan_entry *entry =
-        plan->before == 0 && plan->given->count > 0 ? entry_of(plan, request) : NULL;
+        plan->before == 0 && plan->given->count > 0 ? placement_plan_entry_of(plan, request) : NULL;
     bool has_place = entry != NULL && entry->offset != VARVE_ALLOC_PLAN_NOWHERE;
     int error = pieces_reserve(plan, 4);
     VARVE_THEN(error, backend_prepare(alloc, 4));
     if (error == VARVE_OK && has_place && plan->addr == 0 && may_grow && !plan->is_refused) {
-        error = reserve(alloc, plan, request);
+        error = placement_plan_reserve(alloc, plan, request);
         error = error == VARVE_ERROR_NO_MEMORY ? VARVE_OK : error;
     }
     if (error != VARVE_OK) {
@@ -233,7 +234,7 @@ static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool m
         plan->next = next; /* it is asked again, with may_grow, once the cache has failed */
         return plan->is_refused ? fall_back(alloc, plan, request, false, block_out) : VARVE_OK;
     }
-    *block_out = has_place && plan->addr != 0 ? place(alloc, plan, request, entry) : NULL;
+    *block_out = has_place && plan->addr != 0 ? placement_plan_place(alloc, plan, request, entry) : NULL;
     if (*block_out != NULL) {
         return VARVE_OK;
     }
@@ -316,7 +317,7 @@ static void plan_close(struct varve_alloc *alloc)
 static const struct pool_backend backend = {
     .options = options,
     .open = plan_open,
-    .alloc = plan_alloc,
+    .alloc = placement_plan_alloc,
     .free = plan_free,
     .release = plan_release,
     .check = plan_check,
@@ -327,6 +328,6 @@ const struct alloc_policy policy_plan = {
     .name = "plan",
     .block_size = backend_block_size,
     .is_small = backend_is_small,
-    .segment_size = segment_size,
+    .segment_size = placement_plan_segment_size,
     .backend = &backend,
 };

@@ -44,14 +44,14 @@ struct rmm_pool {
     uint64_t bytes;            /* of the pool */
 };
 
-static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
+static uint64_t rmm_pool_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
     (void)config;
     return rounding_up(bytes > 0 ? bytes : 1, BLOCK_UNIT);
 }
 
 /* Of the first block; the pool then grows by its own size. */
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t rmm_pool_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     (void)config;
     return rounding_up(rounded, ROUNDING_MIN_BLOCK);
@@ -82,7 +82,7 @@ static void rmm_pool_free(struct varve_alloc *alloc, struct block *block)
 }
 
 /* The front of a held block; the rest stays in the list that it came from. */
-static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_t wanted)
+static struct block *rmm_pool_cut(struct varve_alloc *alloc, struct block *block, uint64_t wanted)
 {
     struct block *front = block;
     if (block->size > wanted) {
@@ -92,21 +92,21 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
     return front;
 }
 
-static struct block *best_of(struct varve_alloc *alloc, const struct stream_bins *bins, uint64_t wanted)
+static struct block *rmm_pool_best_of(struct varve_alloc *alloc, const struct stream_bins *bins, uint64_t wanted)
 {
     struct block *block = free_index_best(bins, wanted);
     if (block == NULL) {
         return NULL;
     }
     backend_take(alloc, block);
-    return cut(alloc, block, wanted);
+    return rmm_pool_cut(alloc, block, wanted);
 }
 
 static struct block *steal(struct varve_alloc *alloc, struct stream_bins *bins, uint64_t wanted)
 {
     const struct free_index *index = &alloc->large.index;
     for (uint32_t i = 0; i < index->stream_count; i++) {
-        struct block *block = index->streams[i] != bins ? best_of(alloc, index->streams[i], wanted) : NULL;
+        struct block *block = index->streams[i] != bins ? rmm_pool_best_of(alloc, index->streams[i], wanted) : NULL;
         if (block != NULL && backend_adopt(alloc, block, bins) == VARVE_OK) {
             return block;
         }
@@ -131,26 +131,26 @@ static void merge_list(struct varve_alloc *alloc, struct stream_bins *bins, stru
     }
 }
 
-static struct block *merge_until(struct varve_alloc *alloc, struct stream_bins *bins, uint64_t wanted)
+static struct block *rmm_pool_merge_until(struct varve_alloc *alloc, struct stream_bins *bins, uint64_t wanted)
 {
     const struct free_index *index = &alloc->large.index;
     struct block *block = NULL;
     for (uint32_t i = 0; block == NULL && i < index->stream_count; i++) {
         if (index->streams[i] != bins) {
             merge_list(alloc, bins, index->streams[i]);
-            block = best_of(alloc, bins, wanted);
+            block = rmm_pool_best_of(alloc, bins, wanted);
         }
     }
     return block;
 }
 
-static struct block *find(struct varve_alloc *alloc, const struct wanted_block *wanted)
+static struct block *rmm_pool_find(struct varve_alloc *alloc, const struct wanted_block *wanted)
 {
-    struct block *block = best_of(alloc, wanted->bins, wanted->rounded);
+    struct block *block = rmm_pool_best_of(alloc, wanted->bins, wanted->rounded);
     if (block == NULL) {
         block = steal(alloc, wanted->bins, wanted->rounded);
     }
-    return block != NULL ? block : merge_until(alloc, wanted->bins, wanted->rounded);
+    return block != NULL ? block : rmm_pool_merge_until(alloc, wanted->bins, wanted->rounded);
 }
 
 /* ---- growing ---- */
@@ -212,7 +212,7 @@ static int expand(struct varve_alloc *alloc, struct request *request, uint64_t b
     return error;
 }
 
-static int grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int rmm_pool_grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct rmm_pool *pool = alloc->backend_state;
     uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
@@ -220,7 +220,7 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
     if (pool->bytes == 0 && pool->initial > 0 &&
         expand(alloc, request, pool->initial, pool->initial, &block) == VARVE_OK) {
         if (block->size >= wanted) {
-            *block_out = cut(alloc, block, request->wanted.rounded);
+            *block_out = rmm_pool_cut(alloc, block, request->wanted.rounded);
             return VARVE_OK;
         }
         backend_put(alloc, block);
@@ -232,7 +232,7 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
     }
     int error = bytes > 0 ? expand(alloc, request, bytes, wanted, &block) : VARVE_ERROR_NO_MEMORY;
     if (error == VARVE_OK) {
-        *block_out = cut(alloc, block, request->wanted.rounded);
+        *block_out = rmm_pool_cut(alloc, block, request->wanted.rounded);
     }
     return error;
 }
@@ -243,8 +243,8 @@ static int rmm_pool_alloc(struct varve_alloc *alloc, struct request *request, bo
     if (error != VARVE_OK) {
         return error;
     }
-    *block_out = find(alloc, &request->wanted);
-    return *block_out == NULL && may_grow ? grow(alloc, request, block_out) : VARVE_OK;
+    *block_out = rmm_pool_find(alloc, &request->wanted);
+    return *block_out == NULL && may_grow ? rmm_pool_grow(alloc, request, block_out) : VARVE_OK;
 }
 
 static int rmm_pool_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
@@ -282,8 +282,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_rmm_pool = {
     .name = "rmm-pool",
-    .block_size = block_size,
+    .block_size = rmm_pool_block_size,
     .is_small = backend_is_small,
-    .segment_size = segment_size,
+    .segment_size = rmm_pool_segment_size,
     .backend = &backend,
 };

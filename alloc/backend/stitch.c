@@ -42,12 +42,12 @@ struct stitch {
     uint64_t min, reuse;
 };
 
-static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
+static uint64_t stitch_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
     return bytes > ROUNDING_SMALL_SIZE ? rounding_up(bytes, UNIT) : backend_block_size(config, bytes);
 }
 
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t stitch_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     (void)config;
     return rounding_up(rounded, UNIT);
@@ -72,7 +72,7 @@ static int stitch_open(struct varve_alloc *alloc, const uint64_t *values, struct
 /* ---- more memory ---- */
 
 /* The whole units of a free block that are wanted, by their handles; the rest of it stays free. */
-static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t wanted, uint64_t *handles)
+static uint64_t stitch_detach(struct varve_alloc *alloc, struct block *block, uint64_t wanted, uint64_t *handles)
 {
     uint64_t addr, bytes = expandable_releasable(block, &addr);
     if (bytes > wanted) {
@@ -90,21 +90,22 @@ static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t 
 }
 
 /* Units of free blocks of the request's stream, the largest blocks first. */
-static uint64_t gather(struct varve_alloc *alloc, const struct request *request, uint64_t wanted, uint64_t *handles)
+static uint64_t stitch_gather(struct varve_alloc *alloc, const struct request *request, uint64_t wanted,
+                              uint64_t *handles)
 {
     struct block *block = free_index_last(request->wanted.bins);
     uint64_t found = 0;
     while (block != NULL && found < wanted) {
         struct block *previous = free_index_previous(block);
-        found += detach(alloc, block, wanted - found, handles + found / UNIT);
+        found += stitch_detach(alloc, block, wanted - found, handles + found / UNIT);
         block = previous;
     }
     return found;
 }
 
 /* The lowest unmapped range of the stream that is large enough, or a new one. */
-static int find_space(struct varve_alloc *alloc, const struct request *request, uint64_t bytes,
-                      struct block **space_out)
+static int stitch_find_space(struct varve_alloc *alloc, const struct request *request, uint64_t bytes,
+                             struct block **space_out)
 {
     struct block *space = request->pool->unmapped;
     while (space != NULL && (space->bins != request->wanted.bins || space->size < bytes)) {
@@ -119,11 +120,11 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
 }
 
 /* A free block of `bytes` at new addresses, with `given` units first. */
-static int attach(struct varve_alloc *alloc, struct request *request, uint64_t bytes, const uint64_t *handles,
-                  uint64_t given, struct block **block_out)
+static int stitch_attach(struct varve_alloc *alloc, struct request *request, uint64_t bytes, const uint64_t *handles,
+                         uint64_t given, struct block **block_out)
 {
     struct block *space = NULL;
-    int error = find_space(alloc, request, bytes, &space);
+    int error = stitch_find_space(alloc, request, bytes, &space);
     VARVE_THEN(error, expandable_attach(alloc, space, bytes, handles, given, request->message));
     *block_out = space;
     return error;
@@ -133,16 +134,16 @@ static int stitch_units(struct varve_alloc *alloc, struct request *request, uint
                         struct block **block_out)
 {
     const struct stitch *stitch = alloc->backend_state;
-    uint64_t given = bytes >= stitch->min ? gather(alloc, request, bytes, handles) : 0;
+    uint64_t given = bytes >= stitch->min ? stitch_gather(alloc, request, bytes, handles) : 0;
     int error = VARVE_ERROR_NO_MEMORY;
     if (segment_is_within_limit(alloc, bytes)) { /* what was gathered is not reserved now */
-        error = attach(alloc, request, bytes, handles, given / UNIT, block_out);
+        error = stitch_attach(alloc, request, bytes, handles, given / UNIT, block_out);
     }
     if (error == VARVE_OK || given == 0) {
         return error;
     }
     /* the units come back, at other addresses */
-    if (attach(alloc, request, given, handles, given / UNIT, block_out) != VARVE_OK) {
+    if (stitch_attach(alloc, request, given, handles, given / UNIT, block_out) != VARVE_OK) {
         for (uint64_t i = 0; i < given / UNIT; i++) {
             alloc->device->ops->vmm_release(alloc->device, handles[i], UNIT);
         }
@@ -151,7 +152,7 @@ static int stitch_units(struct varve_alloc *alloc, struct request *request, uint
 }
 
 /* Free and in the index afterwards. */
-static int grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int stitch_grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     uint64_t bytes = rounding_up(request->wanted.rounded, UNIT);
     uint64_t *handles = calloc(bytes / UNIT, sizeof(*handles));
@@ -171,7 +172,7 @@ static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool
     uint64_t wanted = request->wanted.rounded;
     struct block *block = free_index_best(request->wanted.bins, wanted);
     bool is_new = block == NULL && may_grow;
-    int error = is_new ? grow(alloc, request, &block) : VARVE_OK;
+    int error = is_new ? stitch_grow(alloc, request, &block) : VARVE_OK;
     if (error == VARVE_OK && block != NULL) {
         error = backend_prepare(alloc, 1);
     }
@@ -208,7 +209,8 @@ static void stitch_free(struct varve_alloc *alloc, struct block *block)
     backend_put(alloc, block);
 }
 
-static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause, struct release_sum *sum)
+static void stitch_release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause,
+                                struct release_sum *sum)
 {
     struct block *block = free_index_first(&pool->index);
     while (block != NULL) {
@@ -224,8 +226,8 @@ static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varv
 
 static int stitch_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
-    release_pool(alloc, &alloc->large, cause, sum);
-    release_pool(alloc, &alloc->small, cause, sum);
+    stitch_release_pool(alloc, &alloc->large, cause, sum);
+    stitch_release_pool(alloc, &alloc->small, cause, sum);
     return VARVE_OK;
 }
 
@@ -256,9 +258,9 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_stitch = {
     .name = "stitch",
-    .block_size = block_size,
+    .block_size = stitch_block_size,
     .is_small = pytorch_is_small,
-    .segment_size = segment_size,
+    .segment_size = stitch_segment_size,
     .may_merge = pytorch_may_merge,
     .backend = &backend,
 };

@@ -48,7 +48,7 @@ struct place {
     unsigned first, second;
 };
 
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t tlsf_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     (void)config;
     return rounded > options[OPTION_SEGMENT].initial ? rounded : options[OPTION_SEGMENT].initial;
@@ -82,7 +82,7 @@ static unsigned log2_of(uint64_t value)
 }
 
 /* The list of a size: mapping_insert. Sizes of fewer than 2^L units have a list each. */
-static struct place place_of(const struct tlsf *tlsf, uint64_t bytes)
+static struct place tlsf_place_of(const struct tlsf *tlsf, uint64_t bytes)
 {
     uint64_t units = bytes / ROUNDING_MIN_BLOCK;
     if (units >> tlsf->second == 0) {
@@ -102,9 +102,9 @@ static uint64_t rounded_up(const struct tlsf *tlsf, uint64_t bytes)
 }
 
 /* `bytes` has been rounded up. */
-static struct block *find(const struct tlsf *tlsf, const struct lists *lists, uint64_t bytes)
+static struct block *tlsf_find(const struct tlsf *tlsf, const struct lists *lists, uint64_t bytes)
 {
-    struct place place = place_of(tlsf, bytes);
+    struct place place = tlsf_place_of(tlsf, bytes);
     uint64_t second = lists->second[place.first] & (~UINT64_C(0) << place.second);
     if (second == 0) {
         uint64_t first = lists->first & (~UINT64_C(0) << (place.first + 1));
@@ -117,11 +117,11 @@ static struct block *find(const struct tlsf *tlsf, const struct lists *lists, ui
     return lists->heads[place.first][__builtin_ctzll(second)];
 }
 
-static void put(struct varve_alloc *alloc, struct block *block)
+static void tlsf_put(struct varve_alloc *alloc, struct block *block)
 {
     const struct tlsf *tlsf = alloc->backend_state;
     struct lists *lists = block->bins->backend;
-    struct place place = place_of(tlsf, block->size);
+    struct place place = tlsf_place_of(tlsf, block->size);
     struct block **head = &lists->heads[place.first][place.second];
     backend_put(alloc, block);
     block->list_prev = NULL;
@@ -137,7 +137,7 @@ static void put(struct varve_alloc *alloc, struct block *block)
 static void unlink_free(const struct tlsf *tlsf, struct block *block)
 {
     struct lists *lists = block->bins->backend;
-    struct place place = place_of(tlsf, block->size);
+    struct place place = tlsf_place_of(tlsf, block->size);
     if (block->list_next != NULL) {
         block->list_next->list_prev = block->list_prev;
     }
@@ -154,7 +154,7 @@ static void unlink_free(const struct tlsf *tlsf, struct block *block)
     }
 }
 
-static void take(struct varve_alloc *alloc, struct block *block)
+static void tlsf_take(struct varve_alloc *alloc, struct block *block)
 {
     unlink_free(alloc->backend_state, block);
     backend_take(alloc, block);
@@ -162,7 +162,7 @@ static void take(struct varve_alloc *alloc, struct block *block)
 
 /* ---- requests ---- */
 
-static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
+static int tlsf_prepare(struct varve_alloc *alloc, struct stream_bins *bins)
 {
     if (bins->backend == NULL) {
         bins->backend = calloc(1, sizeof(struct lists));
@@ -174,16 +174,16 @@ static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool m
 {
     const struct tlsf *tlsf = alloc->backend_state;
     uint64_t wanted = rounded_up(tlsf, request->wanted.rounded);
-    int error = prepare(alloc, request->wanted.bins);
-    struct block *block = error == VARVE_OK ? find(tlsf, request->wanted.bins->backend, wanted) : NULL;
+    int error = tlsf_prepare(alloc, request->wanted.bins);
+    struct block *block = error == VARVE_OK ? tlsf_find(tlsf, request->wanted.bins->backend, wanted) : NULL;
     if (block != NULL) {
-        take(alloc, block);
+        tlsf_take(alloc, block);
     } else if (error == VARVE_OK && may_grow) {
         error = backend_reserve(alloc, request, wanted > tlsf->segment ? wanted : tlsf->segment, &block);
     }
     if (block != NULL && block->size > wanted) {
         struct block *front = backend_cut(alloc, block, wanted);
-        put(alloc, block);
+        tlsf_put(alloc, block);
         block = front;
     }
     *block_out = block;
@@ -195,11 +195,11 @@ static void tlsf_free(struct varve_alloc *alloc, struct block *block)
     struct block *neighbours[] = {backend_free_before(block), backend_free_behind(block)};
     for (unsigned i = 0; i < 2; i++) {
         if (neighbours[i] != NULL) {
-            take(alloc, neighbours[i]);
+            tlsf_take(alloc, neighbours[i]);
             backend_merge(alloc, block, neighbours[i]);
         }
     }
-    put(alloc, block);
+    tlsf_put(alloc, block);
 }
 
 static int tlsf_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
@@ -211,7 +211,7 @@ static int tlsf_release(struct varve_alloc *alloc, enum varve_cause cause, struc
             unlink_free(alloc->backend_state, block);
             if (!backend_give_back(alloc, block, cause, sum)) { /* it is still free */
                 backend_take(alloc, block);
-                put(alloc, block);
+                tlsf_put(alloc, block);
             }
         }
         block = next;
@@ -229,7 +229,7 @@ static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, st
     }
     const struct block *previous = NULL;
     for (; block != NULL; previous = block, block = block->list_next) {
-        struct place own = place_of(tlsf, block->size);
+        struct place own = tlsf_place_of(tlsf, block->size);
         ++*count;
         if (!block->is_free || block->list_prev != previous || block->bins->backend != lists ||
             own.first != place.first || own.second != place.second || backend_free_behind(block) != NULL) {
@@ -272,6 +272,6 @@ const struct alloc_policy policy_tlsf = {
     .name = "tlsf",
     .block_size = backend_block_size,
     .is_small = backend_is_small,
-    .segment_size = segment_size,
+    .segment_size = tlsf_segment_size,
     .backend = &backend,
 };

@@ -25,7 +25,8 @@ HOT int end_short(struct varve_alloc *alloc)
 
 /* ---- requests ---- */
 
-static void report_oom(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
+static void allocator_allocate_report_oom(struct varve_alloc *alloc, const struct request *request,
+                                          struct varve_alloc_oom *oom)
 {
     oom_account(alloc, request, oom);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM,
@@ -63,7 +64,7 @@ APART void end_failed(struct varve_alloc *alloc, const struct request *request, 
 {
     struct varve_alloc_oom oom;
     if (error == VARVE_ERROR_NO_MEMORY) {
-        report_oom(alloc, request, &oom);
+        allocator_allocate_report_oom(alloc, request, &oom);
     }
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);

@@ -23,33 +23,36 @@ struct sums {
     uint64_t oversize; /* from this size on */
 };
 
-static int wrong(struct varve_message *message, const char *what, uint64_t value, uint64_t expected)
+static int allocator_check_wrong(struct varve_message *message, const char *what, uint64_t value, uint64_t expected)
 {
     return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: %" PRIu64 " instead of %" PRIu64, what, value,
                              expected);
 }
 
 /* Free neighbours may stay apart, and belong to several streams, where a backend decides that. */
-static int check_neighbours(const struct varve_alloc *alloc, const struct block *block, struct varve_message *message)
+static int allocator_check_neighbours(const struct varve_alloc *alloc, const struct block *block,
+                                      struct varve_message *message)
 {
     const struct block *next = block->next;
     bool is_backed = backend_of_pool(alloc, block_pool(block)) != NULL;
     if (next != NULL && (next->prev != block || next->addr != block->addr + block->size ||
                          (is_backed ? block_pool(next) != block_pool(block) : next->bins != block->bins) ||
                          next->segment_id != block->segment_id || next->expandable != block->expandable)) {
-        return wrong(message, "a neighbour does not fit to the block before it", next->addr, block->addr + block->size);
+        return allocator_check_wrong(message, "a neighbour does not fit to the block before it", next->addr,
+                                     block->addr + block->size);
     }
     if (block->prev != NULL && block->prev->next != block) {
-        return wrong(message, "a neighbour does not point back to the block", block->prev->addr, block->addr);
+        return allocator_check_wrong(message, "a neighbour does not point back to the block", block->prev->addr,
+                                     block->addr);
     }
     if (!is_backed && next != NULL && block_is_available(block) && block_is_available(next) &&
         block->is_mapped == next->is_mapped) {
-        return wrong(message, "two free neighbours were not merged", next->addr, block->addr);
+        return allocator_check_wrong(message, "two free neighbours were not merged", next->addr, block->addr);
     }
-    return block->size > 0 ? VARVE_OK : wrong(message, "a block of size", block->size, 1);
+    return block->size > 0 ? VARVE_OK : allocator_check_wrong(message, "a block of size", block->size, 1);
 }
 
-static void add_segment(const struct block *block, struct sums *sums, bool is_small)
+static void allocator_check_add_segment(const struct block *block, struct sums *sums, bool is_small)
 {
     if (block->prev == NULL && block->expandable == NULL) {
         uint64_t bytes = 0;
@@ -72,7 +75,7 @@ static int check_used(const struct varve_alloc *alloc, const struct block *block
     bool is_small = block_pool(block)->is_small, is_ordered = block_is_ordered(alloc, block);
     if (!block->is_mapped || block->is_free || !block->is_in_map || block->id == 0 ||
         (!block->is_allocated && block_is_available(block) && !is_ordered)) {
-        return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
+        return allocator_check_wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
     }
     sums->in_map++;
     sums->waiting += block->event_count;
@@ -83,8 +86,8 @@ static int check_used(const struct varve_alloc *alloc, const struct block *block
     sums->active_count[is_small]++;
     sums->active[is_small] += (int64_t)block->size;
     sums->requested[is_small] += (int64_t)block->requested;
-    add_segment(block, sums, is_small);
-    return check_neighbours(alloc, block, message);
+    allocator_check_add_segment(block, sums, is_small);
+    return allocator_check_neighbours(alloc, block, message);
 }
 
 /* Of unmapped space: by stream, then address. */
@@ -101,10 +104,11 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
          block = free_index_following(&pool->index, block)) {
         if (!block_is_available(block) || !block->is_mapped || !block->is_free || block_pool(block) != pool ||
             block->is_planned || (backend_of_pool(alloc, pool) == NULL && block->freed_at > pool->search_count)) {
-            return wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
+            return allocator_check_wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
         }
         if (block->is_in_map && block_map_find(&alloc->map, block->addr) != block) {
-            return wrong(message, "a free block is not where the map has it, address", block->addr, block->addr);
+            return allocator_check_wrong(message, "a free block is not where the map has it, address", block->addr,
+                                         block->addr);
         }
         sums->in_map += block->is_in_map;
         if (block_is_split(block) && block->expandable == NULL) {
@@ -112,17 +116,18 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
             sums->inactive[pool->is_small] += (int64_t)block->size;
         }
         sums->free[pool->is_small] += (int64_t)block->size;
-        add_segment(block, sums, pool->is_small);
-        error = check_neighbours(alloc, block, message);
+        allocator_check_add_segment(block, sums, pool->is_small);
+        error = allocator_check_neighbours(alloc, block, message);
     }
     for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL; block = block->right) {
         if (block->is_mapped || block->is_free || block->is_allocated || block->is_in_map ||
             block->expandable == NULL || block_pool(block) != pool || block->expandable->pool != pool ||
             (block->right != NULL && (block->right->left != block || !is_in_order(block, block->right)))) {
-            return wrong(message, "unmapped space has a wrong state, address", block->addr, block->addr);
+            return allocator_check_wrong(message, "unmapped space has a wrong state, address", block->addr,
+                                         block->addr);
         }
         sums->descriptors++;
-        error = check_neighbours(alloc, block, message);
+        error = allocator_check_neighbours(alloc, block, message);
     }
     return error;
 }
@@ -135,17 +140,17 @@ static int check_stat(const struct varve_alloc_stat *stats, const int64_t sums[2
                            : pool == VARVE_ALLOC_STAT_SMALL_POOL ? sums[1]
                                                                  : sums[0];
         if (stats[pool].current != expected) {
-            return wrong(message, name, (uint64_t)stats[pool].current, (uint64_t)expected);
+            return allocator_check_wrong(message, name, (uint64_t)stats[pool].current, (uint64_t)expected);
         }
         if (stats[pool].peak < stats[pool].current) {
-            return wrong(message, "a peak is below what is current", (uint64_t)stats[pool].peak,
-                         (uint64_t)stats[pool].current);
+            return allocator_check_wrong(message, "a peak is below what is current", (uint64_t)stats[pool].peak,
+                                         (uint64_t)stats[pool].current);
         }
     }
     return VARVE_OK;
 }
 
-static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
+static int allocator_check_sums(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
     struct varve_alloc_stats read;
     const struct varve_alloc_stats *stats = &read;
@@ -170,21 +175,21 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         error = check_stat(rows[i].stats, rows[i].sums, rows[i].name, message);
     }
     if (error == VARVE_OK && stats->oversize_allocations.current != sums->oversize_allocations) {
-        error = wrong(message, "oversize_allocations", (uint64_t)stats->oversize_allocations.current,
-                      (uint64_t)sums->oversize_allocations);
+        error = allocator_check_wrong(message, "oversize_allocations", (uint64_t)stats->oversize_allocations.current,
+                                      (uint64_t)sums->oversize_allocations);
     }
     if (error == VARVE_OK && stats->oversize_segments.current != sums->oversize_segments) {
-        error = wrong(message, "oversize_segments", (uint64_t)stats->oversize_segments.current,
-                      (uint64_t)sums->oversize_segments);
+        error = allocator_check_wrong(message, "oversize_segments", (uint64_t)stats->oversize_segments.current,
+                                      (uint64_t)sums->oversize_segments);
     }
     if (error == VARVE_OK && alloc->reserved_bytes != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
-        error = wrong(message, "reserved bytes", alloc->reserved_bytes,
-                      (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
+        error = allocator_check_wrong(message, "reserved bytes", alloc->reserved_bytes,
+                                      (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
     for (unsigned pool = 0; error == VARVE_OK && pool < 2; pool++) {
         if (sums->mapped[pool] != sums->active[pool] + sums->free[pool]) {
-            error = wrong(message, "reserved is not active + free", (uint64_t)sums->mapped[pool],
-                          (uint64_t)(sums->active[pool] + sums->free[pool]));
+            error = allocator_check_wrong(message, "reserved is not active + free", (uint64_t)sums->mapped[pool],
+                                          (uint64_t)(sums->active[pool] + sums->free[pool]));
         }
     }
     return error;
@@ -199,12 +204,14 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
         for (uint32_t k = 0; k < queue->count; k++) {
             const struct block *block = queue->items[(queue->head + k) & (queue->capacity - 1)].block;
             if (block->is_allocated || block->event_count == 0 || block_map_find(&alloc->map, block->addr) != block) {
-                return wrong(message, "an event waits for a wrong block, address", block->addr, block->addr);
+                return allocator_check_wrong(message, "an event waits for a wrong block, address", block->addr,
+                                             block->addr);
             }
         }
         queued += queue->count;
         if (i > 0 && alloc->queues[i - 1].stream >= queue->stream) {
-            return wrong(message, "queues are out of order", queue->stream, alloc->queues[i - 1].stream);
+            return allocator_check_wrong(message, "queues are out of order", queue->stream,
+                                         alloc->queues[i - 1].stream);
         }
     }
     uint64_t deferred = 0;
@@ -212,16 +219,18 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
         deferred++;
         if (block->is_allocated || (block->uses == NULL && !block_is_ordered(alloc, block)) ||
             block_map_find(&alloc->map, block->addr) != block || deferred > sums->deferred) {
-            return wrong(message, "the deferred list has a wrong block, address", block->addr, block->addr);
+            return allocator_check_wrong(message, "the deferred list has a wrong block, address", block->addr,
+                                         block->addr);
         }
     }
     if (alloc->deferred != NULL && alloc->deferred_last->right != NULL) {
-        return wrong(message, "the deferred list does not end with its last block", deferred, 0);
+        return allocator_check_wrong(message, "the deferred list does not end with its last block", deferred, 0);
     }
     if (queued != alloc->pending_events || sums->waiting != queued) {
-        return wrong(message, "pending events", alloc->pending_events, queued);
+        return allocator_check_wrong(message, "pending events", alloc->pending_events, queued);
     }
-    return deferred == sums->deferred ? VARVE_OK : wrong(message, "deferred blocks", deferred, sums->deferred);
+    return deferred == sums->deferred ? VARVE_OK
+                                      : allocator_check_wrong(message, "deferred blocks", deferred, sums->deferred);
 }
 
 /* Pools without references are listed, the others are not; their segments are counted. */
@@ -237,13 +246,13 @@ static int check_private_pools(const struct varve_alloc *alloc, const struct sum
          pool = pool->next_freeable) {
         listed++;
         if (pool->use_count > 0) {
-            return wrong(message, "references of a pool that may go", pool->use_count, 0);
+            return allocator_check_wrong(message, "references of a pool that may go", pool->use_count, 0);
         }
     }
     if (segments != sums->private_segments) {
-        return wrong(message, "segments of private pools", segments, sums->private_segments);
+        return allocator_check_wrong(message, "segments of private pools", segments, sums->private_segments);
     }
-    return listed == freeable ? VARVE_OK : wrong(message, "pools that may go", listed, freeable);
+    return listed == freeable ? VARVE_OK : allocator_check_wrong(message, "pools that may go", listed, freeable);
 }
 
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
@@ -260,14 +269,14 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
         error = check_pool(alloc, pool, &sums, message);
     }
     if (error == VARVE_OK && sums.in_map != alloc->map.count) {
-        error = wrong(message, "blocks in the map", alloc->map.count, sums.in_map);
+        error = allocator_check_wrong(message, "blocks in the map", alloc->map.count, sums.in_map);
     }
     if (error == VARVE_OK && sums.descriptors != alloc->slab.in_use) {
-        error = wrong(message, "descriptors in use", alloc->slab.in_use, sums.descriptors);
+        error = allocator_check_wrong(message, "descriptors in use", alloc->slab.in_use, sums.descriptors);
     }
     error = error == VARVE_OK ? check_waiting(alloc, &sums, message) : error;
     error = error == VARVE_OK ? check_private_pools(alloc, &sums, message) : error;
-    error = error == VARVE_OK ? check_sums(alloc, &sums, message) : error;
+    error = error == VARVE_OK ? allocator_check_sums(alloc, &sums, message) : error;
     if (error == VARVE_OK && alloc->policy->backend != NULL) {
         error = alloc->policy->backend->check(alloc, message);
     }

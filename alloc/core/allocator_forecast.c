@@ -11,7 +11,8 @@
 #include "alloc/core/stream_use.h"
 #include "alloc/policy/rounding.h"
 
-static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+static int allocator_forecast_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                                      struct request *request)
 {
     int error = request_prepare(alloc, bytes, stream, request);
     if (error == VARVE_OK) {
@@ -31,7 +32,7 @@ int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t str
     }
     alloc_lock(alloc);
     struct request request;
-    int error = prepare(alloc, bytes, stream, &request);
+    int error = allocator_forecast_prepare(alloc, bytes, stream, &request);
     if (error == VARVE_OK) {
         *forecast_out = (struct varve_alloc_forecast){
             .rounded = request.wanted.rounded,
@@ -43,7 +44,7 @@ int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t str
     return error;
 }
 
-static bool is_among(const struct varve_alloc_release *items, size_t count, uint64_t addr)
+static bool allocator_forecast_is_among(const struct varve_alloc_release *items, size_t count, uint64_t addr)
 {
     for (size_t i = 0; i < count; i++) {
         if (items[i].addr == addr) {
@@ -64,14 +65,14 @@ static void plan_done(struct varve_alloc *alloc, const struct varve_alloc_releas
             if (block->expandable != NULL && expandable_releasable(block, &addr) == 0) {
                 continue;
             }
-            if (is_among(done, count, addr)) {
+            if (allocator_forecast_is_among(done, count, addr)) {
                 plan_add(plan, block, 0);
             }
         }
     }
 }
 
-static size_t list(const struct block *block, struct varve_alloc_release *released, size_t limit)
+static size_t allocator_forecast_list(const struct block *block, struct varve_alloc_release *released, size_t limit)
 {
     size_t count = 0;
     for (; block != NULL; block = block->planned_next) {
@@ -100,7 +101,7 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
     }
     alloc_lock(alloc);
     struct request request;
-    int error = prepare(alloc, bytes > 0 ? bytes : 1, stream, &request);
+    int error = allocator_forecast_prepare(alloc, bytes > 0 ? bytes : 1, stream, &request);
     if (error == VARVE_OK) {
         plan_done(alloc, done, done_count, &plan);
         struct block *before = plan.last;
@@ -119,7 +120,7 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
         default:
             error = VARVE_ERROR_INVALID;
         }
-        *count_out = list(before != NULL ? before->planned_next : plan.first, released, limit);
+        *count_out = allocator_forecast_list(before != NULL ? before->planned_next : plan.first, released, limit);
         plan_forget(&plan);
     }
     alloc_unlock(alloc);

@@ -58,7 +58,7 @@ static int check_device(const struct varve_alloc_options *options, struct varve_
     return VARVE_OK;
 }
 
-static int check_options(const struct varve_alloc_options *options, struct varve_message *message)
+static int allocator_open_check_options(const struct varve_alloc_options *options, struct varve_message *message)
 {
     int error;
     if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
@@ -91,7 +91,7 @@ static int open_backend(struct varve_alloc *alloc, const char *text, struct varv
 int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
                      struct varve_message *message)
 {
-    int error = check_options(options, message);
+    int error = allocator_open_check_options(options, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -228,7 +228,7 @@ int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, ui
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
 }
 
-static void describe(const struct block *block, struct varve_block_info *info_out)
+static void allocator_open_describe(const struct block *block, struct varve_block_info *info_out)
 {
     *info_out = (struct varve_block_info){
         .addr = block->addr,
@@ -244,7 +244,7 @@ int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve
     alloc_lock(alloc);
     const struct block *block = block_in_use(alloc, addr);
     if (block != NULL) {
-        describe(block, block_out);
+        allocator_open_describe(block, block_out);
     }
     alloc_unlock(alloc);
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
@@ -259,7 +259,7 @@ uint64_t varve_allocation_addr(struct varve_allocation allocation)
 }
 
 /* NULL: it was freed. */
-static struct block *block_of(struct varve_allocation allocation)
+static struct block *allocator_open_block_of(struct varve_allocation allocation)
 {
     struct block *block = allocation.block;
     return block != NULL && block->id == allocation.id && block->is_allocated ? block : NULL;
@@ -280,7 +280,7 @@ int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allo
                          struct varve_allocation_info *info_out)
 {
     alloc_lock(alloc);
-    const struct block *block = block_of(allocation);
+    const struct block *block = allocator_open_block_of(allocation);
     if (block != NULL) {
         const struct pool *pool = block_pool(block);
         *info_out = (struct varve_allocation_info){
@@ -290,7 +290,7 @@ int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allo
             .is_small = pool->is_small,
             .user = block->has_user ? block->user : NULL,
         };
-        describe(block, &info_out->block);
+        allocator_open_describe(block, &info_out->block);
     }
     alloc_unlock(alloc);
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
@@ -299,7 +299,7 @@ int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allo
 int varve_alloc_set_user(struct varve_alloc *alloc, struct varve_allocation allocation, void *user)
 {
     alloc_lock(alloc);
-    struct block *block = block_of(allocation);
+    struct block *block = allocator_open_block_of(allocation);
     if (block != NULL) {
         block->user = user;
         block->has_user = true;
@@ -322,7 +322,7 @@ int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varv
     }
     block = block != NULL && block->is_allocated ? block : NULL;
     if (block != NULL) {
-        describe(block, block_out);
+        allocator_open_describe(block, block_out);
     }
     alloc_unlock(alloc);
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;

@@ -19,7 +19,7 @@
 
 #define TOTAL_LIMIT (UINT64_C(1) << 62) /* sums of a hostile state must not overflow */
 
-static int refuse(struct varve_message *message, const char *what, uint64_t addr)
+static int allocator_restore_refuse(struct varve_message *message, const char *what, uint64_t addr)
 {
     return varve_message_set(message, VARVE_ERROR_INVALID, "cannot begin with this state: %s at %#" PRIx64, what, addr);
 }
@@ -29,24 +29,25 @@ static int check_blocks(const struct varve_alloc_snapshot *snapshot, const struc
 {
     uint64_t addr = segment->addr;
     if (segment->bytes > ROUNDING_REQUEST_LIMIT || segment->addr > UINT64_MAX - segment->bytes) {
-        return refuse(message, "a segment of an impossible size", segment->addr);
+        return allocator_restore_refuse(message, "a segment of an impossible size", segment->addr);
     }
     if (segment->bytes == 0 || segment->block_count == 0 || segment->first_block > snapshot->block_count ||
         segment->block_count > snapshot->block_count - segment->first_block) {
-        return refuse(message, "a segment without blocks", segment->addr);
+        return allocator_restore_refuse(message, "a segment without blocks", segment->addr);
     }
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *block = &snapshot->blocks[segment->first_block + i];
         if (block->addr != addr || block->bytes == 0 || block->bytes % ROUNDING_MIN_BLOCK != 0) {
-            return refuse(message, "blocks do not tile their segment", block->addr);
+            return allocator_restore_refuse(message, "blocks do not tile their segment", block->addr);
         }
         if (block->state != VARVE_BLOCK_INACTIVE && block->requested > block->bytes) {
-            return refuse(message, "a block smaller than its request", block->addr);
+            return allocator_restore_refuse(message, "a block smaller than its request", block->addr);
         }
         addr += block->bytes;
     }
-    return addr == segment->addr + segment->bytes ? VARVE_OK
-                                                  : refuse(message, "blocks do not fill their segment", addr);
+    return addr == segment->addr + segment->bytes
+               ? VARVE_OK
+               : allocator_restore_refuse(message, "blocks do not fill their segment", addr);
 }
 
 static int request_of(struct varve_alloc *alloc, const struct varve_segment_info *segment,
@@ -71,8 +72,8 @@ static int request_of(struct varve_alloc *alloc, const struct varve_segment_info
 }
 
 /* The unmapped space of the pool and stream that covers the range, cut so that it begins there. */
-static int find_space(struct varve_alloc *alloc, const struct request *request,
-                      const struct varve_segment_info *segment, struct block **block_out)
+static int allocator_restore_find_space(struct varve_alloc *alloc, const struct request *request,
+                                        const struct varve_segment_info *segment, struct block **block_out)
 {
     struct pool *pool = request->pool;
     struct block *space = pool->unmapped;
@@ -88,7 +89,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
     }
     if (segment->addr < space->addr || segment->addr + segment->bytes > space->addr + space->size ||
         (segment->addr - space->addr) % space->expandable->unit != 0 || segment->bytes % space->expandable->unit != 0) {
-        return refuse(request->message, "a range that does not fit its reservation", segment->addr);
+        return allocator_restore_refuse(request->message, "a range that does not fit its reservation", segment->addr);
     }
     if (segment->addr > space->addr) {
         if (block_slab_reserve(&alloc->slab, 1) != VARVE_OK) {
@@ -111,7 +112,7 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request, con
     uint64_t limit = alloc->limit;
     int error;
     if (segment->is_expandable) {
-        error = find_space(alloc, request, segment, block_out);
+        error = allocator_restore_find_space(alloc, request, segment, block_out);
         if (error == VARVE_OK) {
             assert(*block_out != NULL);
             error = expandable_map(alloc, *block_out, segment->bytes, request->message);
@@ -131,13 +132,14 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request, con
         if (!segment->is_expandable) {
             block_insert_free(*block_out); /* found, and released, when the allocator closes */
         }
-        error = refuse(request->message, "the device gave another address than that of the segment", segment->addr);
+        error = allocator_restore_refuse(request->message, "the device gave another address than that of the segment",
+                                         segment->addr);
     }
     return error;
 }
 
 /* Cut the block, which is the rest of the segment, after its first `bytes`. */
-static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
+static struct block *allocator_restore_cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
 {
     if (bytes == block->size) {
         return block;
@@ -197,7 +199,7 @@ static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_sn
                snapshot->blocks[segment->first_block + i + 1].state == VARVE_BLOCK_INACTIVE) {
             bytes += snapshot->blocks[segment->first_block + ++i].bytes;
         }
-        struct block *block = cut(alloc, rest, bytes);
+        struct block *block = allocator_restore_cut(alloc, rest, bytes);
         block->requested = info->requested;
         if (info->state == VARVE_BLOCK_INACTIVE) {
             restore_free(alloc, block);
@@ -205,7 +207,7 @@ static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_sn
             restore_free(alloc, block); /* so that the segment can be found, whatever its other parts are */
             return VARVE_ERROR_FULL;
         } else if (block_map_find(&alloc->map, block->addr) != NULL) {
-            return refuse(message, "a second block", block->addr);
+            return allocator_restore_refuse(message, "a second block", block->addr);
         } else {
             restore_used(alloc, block);
         }
@@ -223,15 +225,16 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
     alloc_lock(alloc);
     int error = VARVE_OK;
     if (alloc->reserved_bytes != 0 || alloc->expandables != NULL) {
-        error = refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);
+        error = allocator_restore_refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);
     }
     for (size_t i = 0; error == VARVE_OK && i < snapshot->segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot->segments[i];
         error = check_blocks(snapshot, segment, message);
         if (error == VARVE_OK && alloc->reserved_bytes > TOTAL_LIMIT - segment->bytes) {
-            error = refuse(message, "more memory than a device can have", segment->addr);
+            error = allocator_restore_refuse(message, "more memory than a device can have", segment->addr);
         } else if (error == VARVE_OK && segment->is_expandable && alloc->device->ops->vmm_reserve == NULL) {
-            error = refuse(message, "an expandable segment, on a device without virtual memory,", segment->addr);
+            error = allocator_restore_refuse(message, "an expandable segment, on a device without virtual memory,",
+                                             segment->addr);
         }
         if (error == VARVE_OK && block_slab_reserve(&alloc->slab, segment->block_count + 4) != VARVE_OK) {
             error = VARVE_ERROR_FULL; /* before the device is asked, so that nothing is half done */

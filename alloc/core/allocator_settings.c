@@ -79,7 +79,7 @@ int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes)
     return VARVE_OK;
 }
 
-static uint64_t segment_bytes(const struct block *first)
+static uint64_t allocator_settings_segment_bytes(const struct block *first)
 {
     uint64_t bytes = 0;
     for (const struct block *block = first; block != NULL; block = block->next) {
@@ -96,7 +96,7 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
     int64_t blocks = 0, segments = 0;
     while ((block = walk_next(alloc, &walk)) != NULL) {
         blocks += block->is_allocated && block->size >= size;
-        segments += block->expandable == NULL && block->prev == NULL && segment_bytes(block) >= size;
+        segments += block->expandable == NULL && block->prev == NULL && allocator_settings_segment_bytes(block) >= size;
     }
     stat_become(&alloc->counters.others.oversize_allocations, blocks);
     stat_become(&alloc->counters.others.oversize_segments, segments);

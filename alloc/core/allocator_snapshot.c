@@ -56,7 +56,7 @@ static int heads_gather(struct varve_alloc *alloc, struct heads *heads)
     return error;
 }
 
-static enum varve_block_state state_of(const struct block *block)
+static enum varve_block_state allocator_snapshot_state_of(const struct block *block)
 {
     if (block->is_allocated) {
         return VARVE_BLOCK_ACTIVE_ALLOCATED;
@@ -64,8 +64,8 @@ static enum varve_block_state state_of(const struct block *block)
     return block->is_free ? VARVE_BLOCK_INACTIVE : VARVE_BLOCK_ACTIVE_PENDING_FREE;
 }
 
-static void describe(const struct block *head, struct varve_segment_info *segment,
-                     struct varve_alloc_snapshot *snapshot)
+static void allocator_snapshot_describe(const struct block *head, struct varve_segment_info *segment,
+                                        struct varve_alloc_snapshot *snapshot)
 {
     const struct pool *pool = block_pool(head);
     *segment = (struct varve_segment_info){
@@ -80,7 +80,7 @@ static void describe(const struct block *head, struct varve_segment_info *segmen
         segment->pool = pool->owner->id;
     }
     for (const struct block *block = head; block != NULL && block->is_mapped; block = block->next) {
-        enum varve_block_state state = state_of(block);
+        enum varve_block_state state = allocator_snapshot_state_of(block);
         snapshot->blocks[snapshot->block_count++] = (struct varve_block_info){
             .addr = block->addr,
             .bytes = block->size,
@@ -110,7 +110,8 @@ int varve_alloc_snapshot(struct varve_alloc *alloc, struct varve_alloc_snapshot 
         }
     }
     for (size_t i = 0; error == VARVE_OK && i < heads.count; i++) {
-        describe(heads.items[i], &snapshot_out->segments[snapshot_out->segment_count++], snapshot_out);
+        allocator_snapshot_describe(heads.items[i], &snapshot_out->segments[snapshot_out->segment_count++],
+                                    snapshot_out);
     }
     alloc_unlock(alloc);
     free(heads.items);

@@ -88,7 +88,7 @@ void varve_alloc_stats_each(const struct varve_alloc_stats *stats,
     }
 }
 
-static void complete(struct varve_alloc_stat *stat)
+static void allocator_stats_complete(struct varve_alloc_stat *stat)
 {
     stat->freed = stat->freed + stat->allocated - stat->current;
 }
@@ -102,8 +102,8 @@ static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
 
 /* What is allocated and what waits make what is active. While nothing waits both have the same peak, and the
  * former is never above the latter. */
-static void unite(struct varve_alloc_stat active[VARVE_ALLOC_STAT_POOLS],
-                  const struct varve_alloc_stat allocated[VARVE_ALLOC_STAT_POOLS])
+static void allocator_stats_unite(struct varve_alloc_stat active[VARVE_ALLOC_STAT_POOLS],
+                                  const struct varve_alloc_stat allocated[VARVE_ALLOC_STAT_POOLS])
 {
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
         active[pool].current += allocated[pool].current;
@@ -117,9 +117,9 @@ static void unite(struct varve_alloc_stat active[VARVE_ALLOC_STAT_POOLS],
 void stats_read(const struct alloc_counters *counters, struct varve_alloc_stats *stats_out)
 {
     counters_read(counters, stats_out);
-    unite(stats_out->active, stats_out->allocation);
-    unite(stats_out->active_bytes, stats_out->allocated_bytes);
-    each_stat(stats_out, complete);
+    allocator_stats_unite(stats_out->active, stats_out->allocation);
+    allocator_stats_unite(stats_out->active_bytes, stats_out->allocated_bytes);
+    each_stat(stats_out, allocator_stats_complete);
 #define COMPLETE_ALL(name) complete_all(stats_out->name);
     VARVE_ALLOC_STAT_LIST(COMPLETE_ALL)
 #undef COMPLETE_ALL
@@ -179,7 +179,7 @@ void varve_alloc_reset_peak_stats(struct varve_alloc *alloc)
 }
 
 /* A figure of all pools together. */
-static int64_t figure(struct varve_alloc *alloc, const int64_t *value_of)
+static int64_t allocator_stats_figure(struct varve_alloc *alloc, const int64_t *value_of)
 {
     alloc_lock(alloc);
     int64_t value = *value_of;
@@ -197,17 +197,17 @@ int64_t varve_alloc_memory_allocated(struct varve_alloc *alloc)
 
 int64_t varve_alloc_memory_reserved(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
+    return allocator_stats_figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
 }
 
 int64_t varve_alloc_max_memory_allocated(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->counters.peak_all[HOT_ALLOCATED_BYTES]);
+    return allocator_stats_figure(alloc, &alloc->counters.peak_all[HOT_ALLOCATED_BYTES]);
 }
 
 int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
+    return allocator_stats_figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
 }
 
 uint64_t varve_alloc_overhead(struct varve_alloc *alloc)

@@ -93,7 +93,7 @@ static struct block *next_unplanned(struct block *block)
 
 /* Oversize blocks are never split by requests of the same settings; a restored state may have such pieces,
  * and requests of expandable segments cut ordinary ones. A part of a segment can't be released. */
-static bool is_whole(const struct block *block)
+static bool cache_release_is_whole(const struct block *block)
 {
     return block->expandable == NULL && !block_is_split(block);
 }
@@ -108,7 +108,7 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
         return false;
     }
     struct block *block = next_unplanned(free_index_lower_bound(request->wanted.bins, key, 0));
-    if (block != NULL && is_whole(block)) {
+    if (block != NULL && cache_release_is_whole(block)) {
         plan_add(plan, block, block->size);
         return true;
     }
@@ -118,7 +118,7 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
     }
     while (block != NULL && plan->bytes - begin_bytes < key && block->size >= least) {
         struct block *smaller = previous_unplanned(block);
-        if (is_whole(block)) {
+        if (cache_release_is_whole(block)) {
             plan_add(plan, block, block->size);
         }
         block = smaller;
@@ -131,7 +131,7 @@ static void plan_pool(struct pool *pool, struct release_plan *plan)
 {
     for (struct block *block = free_index_first(&pool->index); block != NULL;
          block = free_index_following(&pool->index, block)) {
-        if (!block->is_planned && is_whole(block)) {
+        if (!block->is_planned && cache_release_is_whole(block)) {
             plan_add(plan, block, block->size);
         }
     }

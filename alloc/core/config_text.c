@@ -44,9 +44,10 @@ static bool is_power_of_two(uint64_t number)
 }
 
 /* "option NAME: expected EXPECTED at character N, found FOUND" */
-static int fail(const struct parse *parse, size_t at, const char *expected, ...) __attribute__((format(printf, 3, 4)));
+static int config_text_fail(const struct parse *parse, size_t at, const char *expected, ...)
+    __attribute__((format(printf, 3, 4)));
 
-static int fail(const struct parse *parse, size_t at, const char *expected, ...)
+static int config_text_fail(const struct parse *parse, size_t at, const char *expected, ...)
 {
     va_list arguments;
     va_start(arguments, expected);
@@ -59,7 +60,7 @@ static int fail(const struct parse *parse, size_t at, const char *expected, ...)
                              parse->name, wanted, config_tokens_position(parse->tokens, at), found);
 }
 
-static bool number_at(const struct parse *parse, size_t at, uint64_t *number_out)
+static bool config_text_number_at(const struct parse *parse, size_t at, uint64_t *number_out)
 {
     return config_text_number(config_tokens_text(parse->tokens, at), number_out);
 }
@@ -75,7 +76,7 @@ static int read_bool(const struct parse *parse, const struct option *option, siz
 {
     bool is_true = config_tokens_is(parse->tokens, *at, "True");
     if (!is_true && !config_tokens_is(parse->tokens, *at, "False")) {
-        return fail(parse, *at, "True or False");
+        return config_text_fail(parse, *at, "True or False");
     }
     if (option->field != NO_FIELD) {
         *(bool *)field_of(parse, option) = is_true;
@@ -87,9 +88,10 @@ static int read_bool(const struct parse *parse, const struct option *option, siz
 static int read_large_segment(const struct parse *parse, const struct option *option, size_t *at)
 {
     uint64_t number;
-    if (!number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB || number > LARGE_SEGMENT_MAX_MIB) {
-        return fail(parse, *at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
-                    LARGE_SEGMENT_MAX_MIB);
+    if (!config_text_number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB ||
+        number > LARGE_SEGMENT_MAX_MIB) {
+        return config_text_fail(parse, *at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
+                                LARGE_SEGMENT_MAX_MIB);
     }
     *(uint64_t *)field_of(parse, option) = number * MIB;
     ++*at;
@@ -100,8 +102,9 @@ static int read_large_size(const struct parse *parse, const struct option *optio
 {
     uint64_t minimum = parse->config->large_segment_size / MIB;
     uint64_t number;
-    if (!number_at(parse, *at, &number) || number < minimum) {
-        return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,", minimum);
+    if (!config_text_number_at(parse, *at, &number) || number < minimum) {
+        return config_text_fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,",
+                                minimum);
     }
     if (number > option->at_most) {
         number = option->at_most;
@@ -115,18 +118,18 @@ static int read_threshold(const struct parse *parse, const struct option *option
 {
     double real;
     if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real > 0 && real < 1)) {
-        return fail(parse, *at, "a number above 0 and below 1");
+        return config_text_fail(parse, *at, "a number above 0 and below 1");
     }
     *(double *)field_of(parse, option) = real;
     ++*at;
     return VARVE_OK;
 }
 
-static int read_fraction(const struct parse *parse, const struct option *option, size_t *at)
+static int config_text_read_fraction(const struct parse *parse, const struct option *option, size_t *at)
 {
     double real;
     if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real >= 0 && real <= 1)) {
-        return fail(parse, *at, "a number from 0 to 1");
+        return config_text_fail(parse, *at, "a number from 0 to 1");
     }
     *(double *)field_of(parse, option) = real;
     ++*at;
@@ -138,10 +141,10 @@ static int read_backend(const struct parse *parse, const struct option *option, 
     (void)option;
     if (config_tokens_is(parse->tokens, *at, "cudaMallocAsync") ||
         config_tokens_is(parse->tokens, *at, "hipMallocAsync")) {
-        return fail(parse, *at, "native (the driver's own pools are the policy cuda-async)");
+        return config_text_fail(parse, *at, "native (the driver's own pools are the policy cuda-async)");
     }
     if (!config_tokens_is(parse->tokens, *at, "native")) {
-        return fail(parse, *at, "native (others are not supported)");
+        return config_text_fail(parse, *at, "native (others are not supported)");
     }
     ++*at;
     return VARVE_OK;
@@ -151,8 +154,8 @@ static int read_thread_count(const struct parse *parse, const struct option *opt
 {
     (void)option;
     uint64_t number;
-    if (!number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
-        return fail(parse, *at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
+    if (!config_text_number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
+        return config_text_fail(parse, *at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
     }
     ++*at;
     return VARVE_OK;
@@ -162,8 +165,8 @@ static int read_reserve(const struct parse *parse, const struct option *option, 
 {
     (void)option;
     uint64_t number;
-    if (!number_at(parse, *at, &number) || number == 0) {
-        return fail(parse, *at, "a whole number of MiB, 1 or more,");
+    if (!config_text_number_at(parse, *at, &number) || number == 0) {
+        return config_text_fail(parse, *at, "a whole number of MiB, 1 or more,");
     }
     ++*at;
     return VARVE_OK;
@@ -171,7 +174,7 @@ static int read_reserve(const struct parse *parse, const struct option *option, 
 
 /* ---- The table of divisions ---- */
 
-static void fill(uint64_t *divisions, size_t first, size_t end, uint64_t value)
+static void config_text_fill(uint64_t *divisions, size_t first, size_t end, uint64_t value)
 {
     for (size_t i = first; i < end; i++) {
         divisions[i] = value;
@@ -185,24 +188,24 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
 {
     bool is_rest = config_tokens_is(parse->tokens, *at, ">");
     uint64_t key = 1;
-    if (!is_rest && (!number_at(parse, *at, &key) || !is_power_of_two(key))) {
-        return fail(parse, *at, "a size in MiB that is a power of two, or \">\",");
+    if (!is_rest && (!config_text_number_at(parse, *at, &key) || !is_power_of_two(key))) {
+        return config_text_fail(parse, *at, "a size in MiB that is a power of two, or \">\",");
     }
     if (!config_tokens_is(parse->tokens, *at + 1, ":")) {
-        return fail(parse, *at + 1, "\":\"");
+        return config_text_fail(parse, *at + 1, "\":\"");
     }
     uint64_t value;
-    if (!number_at(parse, *at + 2, &value) || (value != 0 && !is_power_of_two(value))) {
-        return fail(parse, *at + 2, "a number of divisions, 0 or a power of two,");
+    if (!config_text_number_at(parse, *at + 2, &value) || (value != 0 && !is_power_of_two(value))) {
+        return config_text_fail(parse, *at + 2, "a number of divisions, 0 or a power of two,");
     }
     *at += 3;
     if (is_rest) {
-        fill(divisions, *last + 1, VARVE_ALLOC_DIVISIONS, value);
+        config_text_fill(divisions, *last + 1, VARVE_ALLOC_DIVISIONS, value);
         return VARVE_OK;
     }
     *last = rounding_interval(key < ROUNDING_REQUEST_LIMIT / MIB ? key * MIB : ROUNDING_REQUEST_LIMIT);
     if (*is_first) {
-        fill(divisions, 0, *last, value);
+        config_text_fill(divisions, 0, *last, value);
     }
     divisions[*last] = value;
     *is_first = false;
@@ -214,10 +217,10 @@ static int read_divisions(const struct parse *parse, const struct option *option
     uint64_t *divisions = field_of(parse, option);
     uint64_t value;
     if (!config_tokens_is(parse->tokens, *at, "[")) {
-        if (!number_at(parse, *at, &value) || !is_power_of_two(value)) {
-            return fail(parse, *at, "a power of two, or a table \"[size:divisions,...]\",");
+        if (!config_text_number_at(parse, *at, &value) || !is_power_of_two(value)) {
+            return config_text_fail(parse, *at, "a power of two, or a table \"[size:divisions,...]\",");
         }
-        fill(divisions, 0, VARVE_ALLOC_DIVISIONS, value);
+        config_text_fill(divisions, 0, VARVE_ALLOC_DIVISIONS, value);
         ++*at;
         return VARVE_OK;
     }
@@ -232,7 +235,7 @@ static int read_divisions(const struct parse *parse, const struct option *option
         if (config_tokens_is(parse->tokens, *at, ",")) {
             ++*at;
         } else if (!config_tokens_is(parse->tokens, *at, "]")) {
-            return fail(parse, *at, "\",\" or \"]\"");
+            return config_text_fail(parse, *at, "\",\" or \"]\"");
         }
     }
     ++*at;
@@ -255,7 +258,7 @@ static const struct option options[] = {
     {"backend", read_backend, NO_FIELD, 0, false},
     {"release_lock_on_cudamalloc", read_bool, FIELD(release_lock_on_cudamalloc), 0, false},
     {"graph_capture_record_stream_reuse", read_bool, FIELD(graph_capture_record_stream_reuse), 0, false},
-    {"per_process_memory_fraction", read_fraction, FIELD(memory_fraction), 0, false},
+    {"per_process_memory_fraction", config_text_read_fraction, FIELD(memory_fraction), 0, false},
     {"research_after_release", read_bool, FIELD(research_after_release), 0, false},
     /* Of PyTorch's allocator of host memory. */
     {"pinned_use_cuda_host_register", read_bool, NO_FIELD, 0, false},
@@ -307,7 +310,7 @@ static const char *option_nearest(const char *name)
     return nearest;
 }
 
-static int fail_unknown(const struct parse *parse, size_t at)
+static int config_text_fail_unknown(const struct parse *parse, size_t at)
 {
     const char *name = config_tokens_text(parse->tokens, at);
     size_t position = config_tokens_position(parse->tokens, at);
@@ -346,12 +349,12 @@ static int read_options(struct parse *parse, bool is_early)
     for (size_t at = 0; at < tokens->count; at++) {
         const struct option *option = option_find(config_tokens_text(tokens, at));
         if (option == NULL) {
-            return fail_unknown(parse, at);
+            return config_text_fail_unknown(parse, at);
         }
         parse->name = option->name;
         at++;
         if (!config_tokens_is(tokens, at, ":")) {
-            return fail(parse, at, "\":\" and a value");
+            return config_text_fail(parse, at, "\":\" and a value");
         }
         at++;
         if (option->is_early == is_early) {
@@ -363,7 +366,7 @@ static int read_options(struct parse *parse, bool is_early)
             at = value_end(tokens, at);
         }
         if (at < tokens->count && !config_tokens_is(tokens, at, ",")) {
-            return fail(parse, at, "\",\" or the end");
+            return config_text_fail(parse, at, "\",\" or the end");
         }
     }
     return VARVE_OK;

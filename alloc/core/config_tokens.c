@@ -18,12 +18,12 @@
 #define DISTANCE_LETTERS 63
 #define QUOTE_LETTERS 60
 
-static bool is_space(char c)
+static bool config_tokens_is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static bool is_mark(char c)
+static bool config_tokens_is_mark(char c)
 {
     return c == ':' || c == ',' || c == '[' || c == ']';
 }
@@ -37,10 +37,10 @@ void config_tokens_split(struct config_tokens *tokens, const char *string)
     size_t used = 0;
     bool is_open = false; /* the last token may grow */
     for (size_t i = 0; i < length; i++) {
-        if (is_space(string[i])) {
+        if (config_tokens_is_space(string[i])) {
             continue;
         }
-        if (!is_open || is_mark(string[i])) {
+        if (!is_open || config_tokens_is_mark(string[i])) {
             if (is_open) {
                 tokens->text[used++] = '\0';
             }
@@ -49,7 +49,7 @@ void config_tokens_split(struct config_tokens *tokens, const char *string)
             tokens->count++;
         }
         tokens->text[used++] = string[i];
-        is_open = !is_mark(string[i]);
+        is_open = !config_tokens_is_mark(string[i]);
         if (!is_open) {
             tokens->text[used++] = '\0';
         }

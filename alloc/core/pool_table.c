@@ -94,7 +94,7 @@ static bool has_segments(const struct varve_alloc *alloc, const struct private_p
     return pool->segment_count > 0;
 }
 
-static bool is_captured(const struct varve_alloc *alloc, const struct private_pool *pool)
+static bool pool_table_is_captured(const struct varve_alloc *alloc, const struct private_pool *pool)
 {
     for (uint32_t i = 0; i < alloc->capture_count; i++) {
         if (alloc->captures[i].pool == pool) {
@@ -127,7 +127,7 @@ void private_pools_erase_empty(struct varve_alloc *alloc)
         struct private_pool *pool = *link;
         /* the properties of a pool outlive its blocks */
         if (pool->use_count > 0 || pool->request_count > 0 || pool->large.no_split || pool->use_on_oom ||
-            has_segments(alloc, pool) || is_captured(alloc, pool)) {
+            has_segments(alloc, pool) || pool_table_is_captured(alloc, pool)) {
             link = &pool->next;
             continue;
         }

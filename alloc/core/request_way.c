@@ -35,7 +35,7 @@ HOT const struct alloc_policy *policy_of_request(struct varve_alloc *alloc, uint
                : alloc->policy;
 }
 
-static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+static int request_way_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     const struct alloc_policy *policy = policy_of_request(alloc, stream);
     uint64_t rounded = POLICY_CALL(policy, block_size, &alloc->config, bytes);
@@ -55,7 +55,7 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
 
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
-    return prepare(alloc, bytes, stream, request);
+    return request_way_prepare(alloc, bytes, stream, request);
 }
 
 HOT bool has_reserve(const struct varve_alloc *alloc)
@@ -69,7 +69,7 @@ HOT bool counts_searches(const struct varve_alloc *alloc)
 }
 
 /* What is found stays in the index until it is allocated, but for a backend's: nothing else may act in between. */
-static struct block *search(struct varve_alloc *alloc, struct request *request)
+static struct block *request_way_search(struct varve_alloc *alloc, struct request *request)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
     if (UNLIKELY(backend != NULL)) {
@@ -84,7 +84,7 @@ static struct block *search(struct varve_alloc *alloc, struct request *request)
 }
 
 /* More memory from the device, and from it what the request wants. */
-static int grow(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
+static int request_way_grow(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
     const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
     if (LIKELY(backend == NULL)) {
@@ -140,7 +140,7 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
     if (run_callbacks(alloc, request, &alloc->misses, excess) > 0) {
         *has_freed_out = true;
         /* of a backend it would be taken already, and there may be more to free first */
-        block = excess > 0 && backend_of_pool(alloc, request->pool) != NULL ? NULL : search(alloc, request);
+        block = excess > 0 && backend_of_pool(alloc, request->pool) != NULL ? NULL : request_way_search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
     int64_t after = stat_active_bytes(&alloc->counters);
@@ -163,7 +163,7 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
         fallback.wanted.bins = pool_bins(alloc, fallback.pool, request->wanted.bins->stream);
         fallback.wanted.is_expandable = false;
         request->stage = fallback.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
-        struct block *block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
+        struct block *block = fallback.wanted.bins != NULL ? request_way_search(alloc, &fallback) : NULL;
         if (block != NULL) {
             *request = fallback;
             request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
@@ -183,7 +183,7 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
     }
     request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
     request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
-    int error = grow(alloc, request, false, block_out);
+    int error = request_way_grow(alloc, request, false, block_out);
     if (has_run) {
         emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
     }
@@ -200,7 +200,7 @@ static int alloc_after_release_available(struct varve_alloc *alloc, struct reque
     struct release_sum sum = release_available(alloc, request);
     if (sum.has_succeeded) {
         request->source = VARVE_CAUSE_AFTER_RELEASE;
-        error = grow(alloc, request, false, block_out);
+        error = request_way_grow(alloc, request, false, block_out);
     }
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_AVAILABLE, sum.bytes, error == VARVE_OK);
     return error;
@@ -218,9 +218,9 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
-        *block_out = search(alloc, request);
+        *block_out = request_way_search(alloc, request);
     }
-    error = *block_out != NULL ? VARVE_OK : grow(alloc, request, true, block_out);
+    error = *block_out != NULL ? VARVE_OK : request_way_grow(alloc, request, true, block_out);
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
     return error;
 }
@@ -264,7 +264,7 @@ static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *re
         if (error != VARVE_OK) {
             return error;
         }
-        *block_out = search(alloc, request);
+        *block_out = request_way_search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
         error = *block_out != NULL ? VARVE_OK : alloc_from_device(alloc, request, block_out);
         emit_stage(alloc, request, VARVE_CAUSE_LAST_RESORT, freed, error == VARVE_OK);
@@ -394,7 +394,7 @@ static uint64_t excess_of(const struct varve_alloc *alloc, const struct request 
 
 /* Callbacks free until the request fits under the limit, or a call has brought it no nearer. `block` is what the pool
  * has for it, before and afterwards. */
-static int make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
+static int request_way_make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
 {
     uint64_t excess = excess_of(alloc, request, *block);
     request->segment_bytes = request_segment_size(alloc, request);
@@ -433,7 +433,7 @@ static int alloc_within_limit(struct varve_alloc *alloc, struct request *request
         put_back(alloc, request, *block_out);
         *block_out = NULL;
     }
-    int error = make_room(alloc, request, block_out);
+    int error = request_way_make_room(alloc, request, block_out);
     if (error != VARVE_OK || *block_out != NULL) {
         return error;
     }
@@ -446,7 +446,7 @@ static int alloc_within_limit(struct varve_alloc *alloc, struct request *request
     if (backend_of_pool(alloc, request->pool) != NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = make_room(alloc, request, block_out);
+    error = request_way_make_room(alloc, request, block_out);
     return error == VARVE_OK && *block_out == NULL ? VARVE_ERROR_NO_MEMORY : error;
 }
 
@@ -455,7 +455,7 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
                                                    struct varve_message *message, struct request *request,
                                                    struct block **block_out)
 {
-    int error = prepare(alloc, bytes, stream, request);
+    int error = request_way_prepare(alloc, bytes, stream, request);
     request->message = message;
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for a new stream");
@@ -463,7 +463,7 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
     if (!has_reserve(alloc) && request_reserve(alloc) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_FULL, "no memory for the allocator's own descriptors");
     }
-    struct block *block = search(alloc, request);
+    struct block *block = request_way_search(alloc, request);
     if (UNLIKELY(alloc->allocated_limit != 0)) {
         error = alloc_within_limit(alloc, request, &block);
     } else if (block == NULL) {

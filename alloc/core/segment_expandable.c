@@ -170,7 +170,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     return VARVE_OK;
 }
 
-static bool has_space(const struct block *block, uint64_t bytes)
+static bool segment_expandable_has_space(const struct block *block, uint64_t bytes)
 {
     uint64_t found = 0;
     while (found < bytes && block_is_available(block)) {
@@ -182,11 +182,12 @@ static bool has_space(const struct block *block, uint64_t bytes)
 
 /* The lowest address where the request fits, counting free memory right before and after unmapped space. As in
  * PyTorch, a request that no segment can hold reserves one more at each attempt, which later ones may use. */
-static int find_space(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
+static int segment_expandable_find_space(struct varve_alloc *alloc, const struct request *request,
+                                         struct block **block_out)
 {
     for (struct block *block = request->pool->unmapped; block != NULL; block = block->right) {
         struct block *candidate = block_is_available(block->prev) ? block->prev : block;
-        if (block->bins == request->wanted.bins && has_space(candidate, request->wanted.rounded)) {
+        if (block->bins == request->wanted.bins && segment_expandable_has_space(candidate, request->wanted.rounded)) {
             *block_out = candidate;
             return VARVE_OK;
         }
@@ -239,7 +240,7 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     return VARVE_OK;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t segment_expandable_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -248,19 +249,21 @@ static uint64_t least(uint64_t a, uint64_t b)
 int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct block *block = NULL;
-    int error = find_space(alloc, request, &block);
+    int error = segment_expandable_find_space(alloc, request, &block);
     if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY) {
         return device_message(alloc, error, request->message, "the device failed to reserve addresses");
     }
     if (error == VARVE_OK && !block->is_mapped) {
-        error = expandable_map(alloc, block, least(block->size, request->wanted.rounded), request->message);
+        error = expandable_map(alloc, block, segment_expandable_least(block->size, request->wanted.rounded),
+                               request->message);
     }
     while (error == VARVE_OK && block->size < request->wanted.rounded) {
         struct block *next = block->next;
         if (next == NULL) {
             return VARVE_ERROR_NO_MEMORY; /* the request is larger than all address space of a segment */
         }
-        error = expandable_map(alloc, next, least(request->wanted.rounded - block->size, next->size), request->message);
+        error = expandable_map(alloc, next, segment_expandable_least(request->wanted.rounded - block->size, next->size),
+                               request->message);
         block = next; /* it has absorbed the block before */
     }
     if (error == VARVE_OK) {

@@ -35,7 +35,7 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     return error;
 }
 
-static void count_segment(struct varve_alloc *alloc, const struct request *request)
+static void pages_count_segment(struct varve_alloc *alloc, const struct request *request)
 {
     bool is_small = request->pool->is_small;
     if (request->pool->owner != NULL) {
@@ -63,7 +63,7 @@ struct block *segment_begin(struct varve_alloc *alloc, const struct request *req
     block->bins = request->wanted.bins;
     block->is_mapped = true;
     block->segment_id = ++alloc->segment_id;
-    count_segment(alloc, request);
+    pages_count_segment(alloc, request);
     emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size, request->wanted.rounded);
     return block;
 }

@@ -44,7 +44,8 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
     return error;
 }
 
-static struct shared_mapping *find_handle(const struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
+static struct shared_mapping *segment_share_find_handle(const struct varve_alloc *alloc,
+                                                        const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = alloc->shared;
     while (mapping != NULL && memcmp(&mapping->handle, handle, sizeof(*handle)) != 0) {
@@ -114,7 +115,7 @@ int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc
                                  alloc->device->ops->name);
     }
     alloc_lock(alloc);
-    struct shared_mapping *mapping = find_handle(alloc, &ipc->handle);
+    struct shared_mapping *mapping = segment_share_find_handle(alloc, &ipc->handle);
     int error = VARVE_OK;
     if (mapping == NULL) {
         error = mapping_make(alloc, &ipc->handle);

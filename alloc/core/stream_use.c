@@ -173,7 +173,7 @@ static int events_insert(struct varve_alloc *alloc, struct block *block)
     return VARVE_OK;
 }
 
-static int order(struct varve_alloc *alloc, struct block *block)
+static int stream_use_order_block(struct varve_alloc *alloc, struct block *block)
 {
     return block_is_ordered(alloc, block) ? alloc->policy->backend->free_ordered(alloc, block)
                                           : events_insert(alloc, block);
@@ -195,7 +195,7 @@ int stream_use_wait(struct varve_alloc *alloc, struct block *block)
     bool is_ordered = block_is_ordered(alloc, block);
     int error = VARVE_OK;
     if (alloc->capture_count == 0 || block->uses == NULL) {
-        error = order(alloc, block);
+        error = stream_use_order_block(alloc, block);
         if (error == VARVE_OK) {
             if (!is_ordered) { /* else there is no block any more */
                 wait_begin(alloc, block);
@@ -251,7 +251,7 @@ static int deferred_insert(struct varve_alloc *alloc)
         bool is_ordered = block_is_ordered(alloc, block), is_small = block_pool(block)->is_small;
         uint64_t bytes = block->size;
         drop_captured(alloc, block);
-        int error = order(alloc, block);
+        int error = stream_use_order_block(alloc, block);
         if (error == VARVE_ERROR_BUSY) {
             kept = block;
             link = &block->right;

@@ -25,7 +25,7 @@
 
 #define CUDA_GRAIN ((uint64_t)2 << 20) /* how the driver obtains memory, also without virtual memory */
 
-static bool is_gone(const struct cuda_device *cuda)
+static bool cuda_device_is_gone(const struct cuda_device *cuda)
 {
     return __atomic_load_n(&cuda->gone, __ATOMIC_ACQUIRE) != CUDA_RESULT_SUCCESS;
 }
@@ -87,26 +87,27 @@ static int context_enter(struct cuda_device *cuda, struct device_call *call)
     return error;
 }
 
-static bool is_inherited(const struct device_table *table)
+static bool cuda_device_is_inherited(const struct device_table *table)
 {
     return cuda_is_inherited(cuda_of_table(table));
 }
 
 /* Errors: VARVE_ERROR_UNSUPPORTED (fork child; the driver has ended). */
-static bool enter(struct device_table *table, struct device_call *call, int *result_out)
+static bool cuda_device_enter(struct device_table *table, struct device_call *call, int *result_out)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    *result_out = is_inherited(table) || is_gone(cuda) ? VARVE_ERROR_UNSUPPORTED : context_enter(cuda, call);
+    *result_out = cuda_device_is_inherited(table) || cuda_device_is_gone(cuda) ? VARVE_ERROR_UNSUPPORTED
+                                                                               : context_enter(cuda, call);
     if (*result_out == VARVE_OK) {
         return true;
     }
-    if (call->gives_back && is_gone(cuda) && !is_inherited(table)) {
+    if (call->gives_back && cuda_device_is_gone(cuda) && !cuda_device_is_inherited(table)) {
         *result_out = VARVE_OK;
     }
     return false;
 }
 
-static int leave(struct device_table *table, struct device_call *call, int result)
+static int cuda_device_leave(struct device_table *table, struct device_call *call, int result)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     enum cuda_capture_mode mode = (enum cuda_capture_mode)call->scope.mode;
@@ -116,11 +117,11 @@ static int leave(struct device_table *table, struct device_call *call, int resul
     if (call->scope.has_pushed) {
         cuda->driver->context_pop(&popped);
     }
-    return call->gives_back && result < 0 && is_gone(cuda) ? VARVE_OK : result;
+    return call->gives_back && result < 0 && cuda_device_is_gone(cuda) ? VARVE_OK : result;
 }
 
 /* Others use the device too, so what it has free may be less than what the limit leaves. */
-static int memory_info(struct device_table *table, struct device_call *call)
+static int cuda_device_memory_info(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     uint64_t capacity = table->resources.capacity, left = capacity - table->resources.used;
@@ -135,7 +136,7 @@ static int memory_info(struct device_table *table, struct device_call *call)
 static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uint64_t *total_out)
 {
     uint64_t free_and_total[2] = {0};
-    int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
+    int error = device_run(device, (struct device_call){.out = free_and_total}, cuda_device_memory_info);
     if (error == VARVE_OK) {
         *free_out = free_and_total[0];
         *total_out = free_and_total[1];
@@ -170,7 +171,7 @@ static void cuda_close(struct varve_device *device)
     }
     cuda_ordinal peer;
     int result;
-    if (enter(&cuda->table, &call, &result)) {
+    if (cuda_device_enter(&cuda->table, &call, &result)) {
         cuda_programs_close(cuda);
         cuda_transfers_close(cuda);
         cuda_memory_close(cuda);
@@ -184,7 +185,7 @@ static void cuda_close(struct varve_device *device)
                 cuda->driver->primary_release(peer);
             }
         }
-        leave(&cuda->table, &call, VARVE_OK);
+        cuda_device_leave(&cuda->table, &call, VARVE_OK);
     }
     if (cuda->gone != CUDA_RESULT_DEINITIALIZED) {
         cuda->driver->primary_release(cuda->ordinal);
@@ -220,10 +221,10 @@ static const struct varve_device_ops cuda_ops = {
 };
 
 static const struct device_hooks cuda_hooks = {
-    .enter = enter,
-    .leave = leave,
+    .enter = cuda_device_enter,
+    .leave = cuda_device_leave,
     .obtain = cuda_obtain,
-    .is_inherited = is_inherited,
+    .is_inherited = cuda_device_is_inherited,
     .give_back = cuda_give_back,
     .memory_create = cuda_memory_create,
     .memory_release = cuda_memory_release,

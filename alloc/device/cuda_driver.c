@@ -39,14 +39,14 @@ static struct {
     uint32_t count; /* atomic */
 } forks = {.once = PTHREAD_ONCE_INIT};
 
-static void fork_count(void)
+static void cuda_driver_fork_count(void)
 {
     __atomic_add_fetch(&forks.count, 1, __ATOMIC_RELAXED);
 }
 
 static void forks_watch_once(void)
 {
-    forks.error = pthread_atfork(NULL, NULL, fork_count) == 0 ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    forks.error = pthread_atfork(NULL, NULL, cuda_driver_fork_count) == 0 ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
 int cuda_forks_watch(void)
@@ -117,7 +117,7 @@ static void function_set(void *field, void *function)
     memcpy(field, &function, sizeof(function));
 }
 
-static void *function_find(void *library, const char *symbol, const char *exported, int version)
+static void *cuda_driver_function_find(void *library, const char *symbol, const char *exported, int version)
 {
     void *by_version_v2 = dlsym(library, "cuGetProcAddress_v2");
     void *by_version = dlsym(library, "cuGetProcAddress");
@@ -141,14 +141,14 @@ static int functions_find(void *library, struct cuda_driver *driver, struct varv
     const char *missing = NULL;
     void *found;
 
-#define CUDA_DRIVER_FIND(field, symbol, exported, version, parameters) \
-    found = function_find(library, #symbol, #exported, version);       \
-    missing = found || missing ? missing : #exported;                  \
+#define CUDA_DRIVER_FIND(field, symbol, exported, version, parameters)       \
+    found = cuda_driver_function_find(library, #symbol, #exported, version); \
+    missing = found || missing ? missing : #exported;                        \
     function_set(&driver->field, found);
     CUDA_DRIVER_LIST(CUDA_DRIVER_FIND)
 #undef CUDA_DRIVER_FIND
 #define CUDA_DRIVER_FIND(field, symbol, exported, version, parameters) \
-    function_set(&driver->field, function_find(library, #symbol, #exported, version));
+    function_set(&driver->field, cuda_driver_function_find(library, #symbol, #exported, version));
     CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIND)
     CUDA_DRIVER_TRANSFER_LIST(CUDA_DRIVER_FIND)
     CUDA_DRIVER_PROGRAM_LIST(CUDA_DRIVER_FIND)
@@ -165,7 +165,7 @@ static int functions_find(void *library, struct cuda_driver *driver, struct varv
 
 /* With no right to its device files, the driver says that there is no device, or that something is unknown.
  */
-static bool is_forbidden(void)
+static bool cuda_driver_is_forbidden(void)
 {
     return access(CUDA_CONTROL, R_OK | W_OK) != 0 && errno == EACCES;
 }
@@ -185,7 +185,7 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
     }
     char text[200];
     cuda_driver_describe(driver, result, text, sizeof(text));
-    if (is_forbidden()) {
+    if (cuda_driver_is_forbidden()) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION,
                                  "cuda: no right to read and write %s; the driver says %s", CUDA_CONTROL, text);
     }

@@ -117,7 +117,7 @@ int cuda_join_stream(struct varve_device *device, uint64_t *stream_out)
     return device_run(device, (struct device_call){.out = stream_out}, join_stream);
 }
 
-static int trim(struct device_table *table, struct device_call *call)
+static int cuda_memory_trim(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_pool pool = cuda->pool; /* there until the device closes */
@@ -132,7 +132,7 @@ static int trim(struct device_table *table, struct device_call *call)
 
 int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes)
 {
-    return device_run(device, (struct device_call){.bytes = keep_bytes, .gives_back = true}, trim);
+    return device_run(device, (struct device_call){.bytes = keep_bytes, .gives_back = true}, cuda_memory_trim);
 }
 
 /* ---- ranges ---- */

@@ -17,7 +17,7 @@ bool cuda_has_programs(const struct cuda_driver *driver)
 }
 
 /* The driver may compile for a while, so the table is unlocked meanwhile. */
-static int program_load(struct device_table *table, struct device_call *call)
+static int cuda_program_program_load(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_unlock(cuda);
@@ -43,7 +43,7 @@ int cuda_program_load(struct varve_device *device, const void *image, uint64_t *
 {
     return device_run(device,
                       (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .argument = image, .out = program_out},
-                      program_load);
+                      cuda_program_program_load);
 }
 
 /* The driver may wait for what runs. */
@@ -69,7 +69,7 @@ int cuda_program_unload(struct varve_device *device, uint64_t program)
                       program_unload);
 }
 
-static int program_find(struct device_table *table, struct device_call *call)
+static int cuda_program_program_find(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_function function = NULL;
@@ -85,7 +85,7 @@ int cuda_program_find(struct varve_device *device, uint64_t program, const char 
     uint64_t function = 0;
     int error = device_run(
         device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = program, .argument = name, .out = &function},
-        program_find);
+        cuda_program_program_find);
     if (error == VARVE_OK) {
         *function_out = function;
     }

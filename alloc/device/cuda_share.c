@@ -142,7 +142,7 @@ static int export_make(struct cuda_device *cuda, const struct device_range *segm
     return error;
 }
 
-static int segment_export(struct device_table *table, struct device_call *call)
+static int cuda_share_segment_export(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     struct device_range *segment;
@@ -158,7 +158,7 @@ static int segment_export(struct device_table *table, struct device_call *call)
 
 int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
 {
-    return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, segment_export);
+    return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, cuda_share_segment_export);
 }
 
 /* The driver has opened something at `addr`, for the first time or once more. */
@@ -189,7 +189,7 @@ static int import_enter(struct cuda_device *cuda, cuda_address addr)
     return error;
 }
 
-static int import(struct device_table *table, struct device_call *call)
+static int cuda_share_import(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     struct cuda_export *own = export_of(cuda, call->ipc);
@@ -217,7 +217,7 @@ static int import(struct device_table *table, struct device_call *call)
 
 int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
 {
-    return device_run(device, (struct device_call){.ipc = handle, .out = addr_out}, import);
+    return device_run(device, (struct device_call){.ipc = handle, .out = addr_out}, cuda_share_import);
 }
 
 static int import_close(struct device_table *table, struct device_call *call)

@@ -42,8 +42,8 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
 
 /* ---- memory that others have got from the driver ---- */
 
-static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int *type_out, int *ordinal_out,
-                            uint64_t *end_out)
+static cuda_result cuda_transfer_describe(const struct cuda_driver *driver, uint64_t addr, int *type_out,
+                                          int *ordinal_out, uint64_t *end_out)
 {
     cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
     VARVE_THEN(result, driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr));
@@ -60,7 +60,7 @@ int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes
     struct cuda_device *cuda = cuda_of_table(table);
     for (uint64_t at = addr, end; at - addr < bytes; at = end) {
         int type = 0, ordinal = 0;
-        cuda_result result = describe(cuda->driver, at, &type, &ordinal, &end);
+        cuda_result result = cuda_transfer_describe(cuda->driver, at, &type, &ordinal, &end);
         if (result == CUDA_RESULT_INVALID_VALUE || result == CUDA_RESULT_NOT_FOUND ||
             (result == CUDA_RESULT_SUCCESS && (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
             return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of CUDA device %d",
@@ -122,7 +122,8 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 /* ---- fills ---- */
 
 /* The driver has no pattern of 8 bytes, but columns of 4: one of the lower halves, one of the upper ones. */
-static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
+static cuda_result cuda_transfer_fill_64(const struct cuda_driver *driver, const struct device_fill *fill,
+                                         cuda_stream stream)
 {
     uint32_t low = (uint32_t)fill->pattern, high = (uint32_t)(fill->pattern >> 32);
     if (low == high) {
@@ -144,7 +145,7 @@ static cuda_result fill_any(const struct cuda_driver *driver, const struct devic
     case 4:
         return driver->fill_32(fill->addr, (unsigned)fill->pattern, fill->count, stream);
     default:
-        return fill_64(driver, fill, stream);
+        return cuda_transfer_fill_64(driver, fill, stream);
     }
 }
 

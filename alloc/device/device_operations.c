@@ -31,7 +31,7 @@ void device_reason(const struct varve_device *device, struct varve_message *mess
 
 /* ---- ranges of addresses, with or without memory ---- */
 
-static int take_range(struct device_table *table, struct device_call *call)
+static int device_operations_take_range(struct device_table *table, struct device_call *call)
 {
     struct device_range *range;
     int error = resources_range_new(&table->resources, call->range, call->bytes, &range);
@@ -74,12 +74,12 @@ static int take_back(struct device_table *table, struct device_call *call)
 
 int device_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
 {
-    return RUN(take_range, .kind = VARVE_DEVICE_SEGMENT_ALLOC, .range = DEVICE_RANGE_SEGMENT, .bytes = bytes,
-               .stream = stream, .out = addr_out);
+    return RUN(device_operations_take_range, .kind = VARVE_DEVICE_SEGMENT_ALLOC, .range = DEVICE_RANGE_SEGMENT,
+               .bytes = bytes, .stream = stream, .out = addr_out);
 }
 
-static int give_back(struct varve_device *device, enum varve_device_call kind, enum device_range_kind range,
-                     uint64_t addr, uint64_t bytes, uint64_t stream)
+static int device_operations_give_back(struct varve_device *device, enum varve_device_call kind,
+                                       enum device_range_kind range, uint64_t addr, uint64_t bytes, uint64_t stream)
 {
     return RUN(take_back, .kind = kind, .range = range, .addr = addr, .bytes = bytes, .stream = stream,
                .gives_back = true);
@@ -87,41 +87,42 @@ static int give_back(struct varve_device *device, enum varve_device_call kind, e
 
 int device_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
 {
-    return give_back(device, VARVE_DEVICE_SEGMENT_FREE, DEVICE_RANGE_SEGMENT, addr, bytes, 0);
+    return device_operations_give_back(device, VARVE_DEVICE_SEGMENT_FREE, DEVICE_RANGE_SEGMENT, addr, bytes, 0);
 }
 
 int device_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
 {
-    return RUN(take_range, .kind = VARVE_DEVICE_ALLOC_ASYNC, .range = DEVICE_RANGE_POOLED, .bytes = bytes,
-               .stream = stream, .out = addr_out);
+    return RUN(device_operations_take_range, .kind = VARVE_DEVICE_ALLOC_ASYNC, .range = DEVICE_RANGE_POOLED,
+               .bytes = bytes, .stream = stream, .out = addr_out);
 }
 
 int device_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream)
 {
-    return give_back(device, VARVE_DEVICE_FREE_ASYNC, DEVICE_RANGE_POOLED, addr, bytes, stream);
+    return device_operations_give_back(device, VARVE_DEVICE_FREE_ASYNC, DEVICE_RANGE_POOLED, addr, bytes, stream);
 }
 
 int device_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_reservation *reservation,
                        uint64_t *addr_out)
 {
-    return RUN(take_range, .kind = VARVE_DEVICE_VMM_RESERVE, .range = DEVICE_RANGE_RESERVATION, .bytes = bytes,
-               .stream = reservation ? reservation->stream : 0, .reservation = reservation, .out = addr_out);
+    return RUN(device_operations_take_range, .kind = VARVE_DEVICE_VMM_RESERVE, .range = DEVICE_RANGE_RESERVATION,
+               .bytes = bytes, .stream = reservation ? reservation->stream : 0, .reservation = reservation,
+               .out = addr_out);
 }
 
 int device_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
 {
-    return give_back(device, DEVICE_CALL_UNCOUNTED, DEVICE_RANGE_RESERVATION, addr, bytes, 0);
+    return device_operations_give_back(device, DEVICE_CALL_UNCOUNTED, DEVICE_RANGE_RESERVATION, addr, bytes, 0);
 }
 
 int device_ipc_close(struct varve_device *device, uint64_t addr)
 {
-    return give_back(device, DEVICE_CALL_UNCOUNTED, DEVICE_RANGE_IMPORT, addr, 0, 0);
+    return device_operations_give_back(device, DEVICE_CALL_UNCOUNTED, DEVICE_RANGE_IMPORT, addr, 0, 0);
 }
 
 /* ---- physical memory and mappings ---- */
 
 /* The handle counts while the device looks for the memory, which may last. */
-static int create(struct device_table *table, struct device_call *call)
+static int device_operations_create(struct device_table *table, struct device_call *call)
 {
     struct device_resources *resources = &table->resources;
     uint64_t handle, value = 0;
@@ -141,10 +142,10 @@ static int create(struct device_table *table, struct device_call *call)
 
 int device_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out)
 {
-    return RUN(create, .kind = VARVE_DEVICE_VMM_CREATE, .bytes = bytes, .out = handle_out);
+    return RUN(device_operations_create, .kind = VARVE_DEVICE_VMM_CREATE, .bytes = bytes, .out = handle_out);
 }
 
-static int release(struct device_table *table, struct device_call *call)
+static int device_operations_release(struct device_table *table, struct device_call *call)
 {
     struct device_slot *handle;
     int error = resources_handle_find(&table->resources, call->id, call->bytes, &handle);
@@ -159,10 +160,11 @@ static int release(struct device_table *table, struct device_call *call)
 
 int device_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes)
 {
-    return RUN(release, .kind = VARVE_DEVICE_VMM_RELEASE, .id = handle, .bytes = bytes, .gives_back = true);
+    return RUN(device_operations_release, .kind = VARVE_DEVICE_VMM_RELEASE, .id = handle, .bytes = bytes,
+               .gives_back = true);
 }
 
-static int map(struct device_table *table, struct device_call *call)
+static int device_operations_map(struct device_table *table, struct device_call *call)
 {
     struct device_range *mapping;
     int error = resources_map_check(&table->resources, call->addr, call->bytes, call->id, &mapping);
@@ -183,7 +185,7 @@ static int map(struct device_table *table, struct device_call *call)
 
 int device_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle)
 {
-    return RUN(map, .kind = VARVE_DEVICE_VMM_MAP, .addr = addr, .bytes = bytes, .id = handle);
+    return RUN(device_operations_map, .kind = VARVE_DEVICE_VMM_MAP, .addr = addr, .bytes = bytes, .id = handle);
 }
 
 int device_index_check(struct device_table *table, int index)
@@ -289,7 +291,7 @@ static int event_on_stream(struct device_table *table, const struct device_call 
     return error < 0 ? error : state;
 }
 
-static int event_record(struct device_table *table, struct device_call *call)
+static int device_operations_event_record(struct device_table *table, struct device_call *call)
 {
     int result = event_on_stream(table, call);
     if (result >= 0) {
@@ -300,7 +302,7 @@ static int event_record(struct device_table *table, struct device_call *call)
 
 int device_event_record(struct varve_device *device, uint64_t event, uint64_t stream)
 {
-    return RUN(event_record, .kind = VARVE_DEVICE_EVENT_RECORD, .id = event, .stream = stream);
+    return RUN(device_operations_event_record, .kind = VARVE_DEVICE_EVENT_RECORD, .id = event, .stream = stream);
 }
 
 static int event_query(struct device_table *table, struct device_call *call)

@@ -13,12 +13,12 @@
 #define RANGES_CEILING ((uint64_t)1 << 63)
 #define RANGES_SEED 0x9e3779b97f4a7c15U
 
-static uint64_t range_end(const struct device_range *range)
+static uint64_t device_range_end(const struct device_range *range)
 {
     return range->addr + range->bytes;
 }
 
-static uint64_t align_up(uint64_t value, uint64_t alignment)
+static uint64_t device_ranges_align_up(uint64_t value, uint64_t alignment)
 {
     return (value + alignment - 1) & ~(alignment - 1);
 }
@@ -35,13 +35,13 @@ static uint32_t random_next(struct device_ranges *ranges)
 static uint64_t gap_begin(const struct device_ranges *ranges, const struct device_range *previous)
 {
     uint64_t from = ranges->floor;
-    if (previous && range_end(previous) > from) {
-        from = range_end(previous);
+    if (previous && device_range_end(previous) > from) {
+        from = device_range_end(previous);
     }
     if (from > UINT64_MAX - ranges->alignment) {
         return UINT64_MAX;
     }
-    return align_up(from, ranges->alignment);
+    return device_ranges_align_up(from, ranges->alignment);
 }
 
 static uint64_t gap_between(const struct device_ranges *ranges, const struct device_range *previous,
@@ -63,41 +63,42 @@ static void pull(struct device_range *range)
 }
 
 /* Sums up anew on the way to the range that begins at `addr`. */
-static void refresh(struct device_range *tree, uint64_t addr)
+static void device_ranges_refresh(struct device_range *tree, uint64_t addr)
 {
     if (addr != tree->addr) {
-        refresh(addr < tree->addr ? tree->left : tree->right, addr);
+        device_ranges_refresh(addr < tree->addr ? tree->left : tree->right, addr);
     }
     pull(tree);
 }
 
-static void split(struct device_range *tree, uint64_t addr, struct device_range **below, struct device_range **above)
+static void device_ranges_split(struct device_range *tree, uint64_t addr, struct device_range **below,
+                                struct device_range **above)
 {
     if (!tree) {
         *below = NULL;
         *above = NULL;
     } else if (tree->addr < addr) {
-        split(tree->right, addr, &tree->right, above);
+        device_ranges_split(tree->right, addr, &tree->right, above);
         pull(tree);
         *below = tree;
     } else {
-        split(tree->left, addr, below, &tree->left);
+        device_ranges_split(tree->left, addr, below, &tree->left);
         pull(tree);
         *above = tree;
     }
 }
 
-static struct device_range *join(struct device_range *below, struct device_range *above)
+static struct device_range *device_ranges_join(struct device_range *below, struct device_range *above)
 {
     if (!below || !above) {
         return below ? below : above;
     }
     if (below->priority > above->priority) {
-        below->right = join(below->right, above);
+        below->right = device_ranges_join(below->right, above);
         pull(below);
         return below;
     }
-    above->left = join(below, above->left);
+    above->left = device_ranges_join(below, above->left);
     pull(above);
     return above;
 }
@@ -105,7 +106,7 @@ static struct device_range *join(struct device_range *below, struct device_range
 static struct device_range *tree_insert(struct device_range *tree, struct device_range *range)
 {
     if (!tree || range->priority > tree->priority) {
-        split(tree, range->addr, &range->left, &range->right);
+        device_ranges_split(tree, range->addr, &range->left, &range->right);
         pull(range);
         return range;
     }
@@ -122,7 +123,7 @@ static struct device_range *tree_remove(struct device_range *tree, const struct 
 {
     assert(tree);
     if (tree == range) {
-        return join(tree->left, tree->right);
+        return device_ranges_join(tree->left, tree->right);
     }
     if (range->addr < tree->addr) {
         tree->left = tree_remove(tree->left, range);
@@ -154,11 +155,11 @@ static int walk_one(struct walk *walk, const struct device_range *range)
 {
     const struct device_range *before = walk->previous;
     unsigned long long addr = range->addr;
-    if (range->addr == 0 || range->bytes == 0 || range_end(range) <= range->addr) {
+    if (range->addr == 0 || range->bytes == 0 || device_range_end(range) <= range->addr) {
         return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the range at %#llx is empty or wraps",
                                  walk->name, addr);
     }
-    if (before && range_end(before) > range->addr) {
+    if (before && device_range_end(before) > range->addr) {
         return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
                                  "%s: the range at %#llx begins inside the one at %#llx", walk->name, addr,
                                  (unsigned long long)before->addr);
@@ -207,9 +208,9 @@ void device_ranges_insert(struct device_ranges *ranges, struct device_range *ran
 {
     struct device_range *before = device_ranges_at_or_before(ranges, range->addr);
     struct device_range *after = device_ranges_at_or_after(ranges, range->addr);
-    assert(range->addr != 0 && range->bytes != 0 && range_end(range) > range->addr);
-    assert(!before || range_end(before) <= range->addr);
-    assert(!after || range_end(range) <= after->addr);
+    assert(range->addr != 0 && range->bytes != 0 && device_range_end(range) > range->addr);
+    assert(!before || device_range_end(before) <= range->addr);
+    assert(!after || device_range_end(range) <= after->addr);
     range->left = NULL;
     range->right = NULL;
     range->priority = random_next(ranges);
@@ -218,7 +219,7 @@ void device_ranges_insert(struct device_ranges *ranges, struct device_range *ran
     ranges->count++;
     if (after) {
         after->gap = gap_between(ranges, range, after);
-        refresh(ranges->root, after->addr);
+        device_ranges_refresh(ranges->root, after->addr);
     }
 }
 
@@ -230,7 +231,7 @@ void device_ranges_remove(struct device_ranges *ranges, struct device_range *ran
     ranges->count--;
     if (after) {
         after->gap = gap_between(ranges, before, after);
-        refresh(ranges->root, after->addr);
+        device_ranges_refresh(ranges->root, after->addr);
     }
 }
 
@@ -265,7 +266,7 @@ struct device_range *device_ranges_at_or_after(const struct device_ranges *range
 struct device_range *device_ranges_overlap(const struct device_ranges *ranges, uint64_t addr, uint64_t bytes)
 {
     struct device_range *range = device_ranges_at_or_before(ranges, addr);
-    if (range && range_end(range) > addr) {
+    if (range && device_range_end(range) > addr) {
         return range;
     }
     range = device_ranges_at_or_after(ranges, addr);

@@ -15,7 +15,7 @@
 
 #define STREAMS_FIRST 8U
 
-static const char *kind_name(enum device_range_kind kind)
+static const char *device_resources_kind_name(enum device_range_kind kind)
 {
     switch (kind) {
     case DEVICE_RANGE_SEGMENT:
@@ -40,12 +40,12 @@ static int refuse_overlap(struct device_resources *resources, const struct devic
                           const struct device_range *other)
 {
     return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the %s [%#llx, %#llx) overlaps the %s [%#llx, %#llx)",
-                         kind_name(range->kind), (unsigned long long)range->addr,
-                         (unsigned long long)(range->addr + range->bytes), kind_name(other->kind),
+                         device_resources_kind_name(range->kind), (unsigned long long)range->addr,
+                         (unsigned long long)(range->addr + range->bytes), device_resources_kind_name(other->kind),
                          (unsigned long long)other->addr, (unsigned long long)(other->addr + other->bytes));
 }
 
-static bool is_whole(const struct device_resources *resources, uint64_t addr, uint64_t bytes)
+static bool device_resources_is_whole(const struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     return bytes != 0 && addr % resources->grain == 0 && bytes % resources->grain == 0;
 }
@@ -87,7 +87,7 @@ uint64_t resources_footprint(const struct device_resources *resources, uint64_t 
                                                  : (bytes + resources->grain - 1) / resources->grain * resources->grain;
 }
 
-static void use(struct device_resources *resources, uint64_t bytes)
+static void device_resources_use(struct device_resources *resources, uint64_t bytes)
 {
     resources->used += bytes;
     if (resources->used > resources->used_peak) {
@@ -122,7 +122,7 @@ int resources_pool_room(struct device_resources *resources, uint64_t bytes)
 void resources_pool_grow(struct device_resources *resources, uint64_t bytes)
 {
     resources->pooled += bytes;
-    use(resources, bytes);
+    device_resources_use(resources, bytes);
 }
 
 void resources_pool_shrink(struct device_resources *resources, uint64_t bytes)
@@ -144,7 +144,7 @@ static int range_check(struct device_resources *resources, enum device_range_kin
     if (kind == DEVICE_RANGE_RESERVATION && bytes == 0) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
-    if (kind == DEVICE_RANGE_RESERVATION && !is_whole(resources, 0, bytes)) {
+    if (kind == DEVICE_RANGE_RESERVATION && !device_resources_is_whole(resources, 0, bytes)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a reservation of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
@@ -170,7 +170,8 @@ int resources_range_new(struct device_resources *resources, enum device_range_ki
     }
     struct device_range *range = calloc(1, sizeof(*range));
     if (!range) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s", kind_name(kind));
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s",
+                             device_resources_kind_name(kind));
     }
     range->kind = kind;
     range->bytes = bytes;
@@ -188,14 +189,15 @@ int resources_range_enter(struct device_resources *resources, struct device_rang
 {
     if (range->addr == 0 || range->bytes == 0 || range->addr > UINT64_MAX - range->bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
-                             kind_name(range->kind), (unsigned long long)range->bytes, (unsigned long long)range->addr);
+                             device_resources_kind_name(range->kind), (unsigned long long)range->bytes,
+                             (unsigned long long)range->addr);
     }
     const struct device_range *other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
     if (other) {
         return refuse_overlap(resources, range, other);
     }
     device_ranges_insert(&resources->space, range);
-    use(resources, range_memory(resources, range));
+    device_resources_use(resources, range_memory(resources, range));
     return 0;
 }
 
@@ -204,13 +206,13 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
 {
     struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
     if (!range || range->addr != addr || range->kind != kind) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no %s begins at %#llx", kind_name(kind),
-                             (unsigned long long)addr);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no %s begins at %#llx",
+                             device_resources_kind_name(kind), (unsigned long long)addr);
     }
     if (bytes != 0 && range->bytes != bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the %s at %#llx has %llu bytes, not %llu",
-                             kind_name(kind), (unsigned long long)addr, (unsigned long long)range->bytes,
-                             (unsigned long long)bytes);
+                             device_resources_kind_name(kind), (unsigned long long)addr,
+                             (unsigned long long)range->bytes, (unsigned long long)bytes);
     }
     const struct device_range *mapping =
         kind == DEVICE_RANGE_RESERVATION ? device_ranges_overlap(&resources->mappings, addr, range->bytes) : NULL;
@@ -235,7 +237,7 @@ int resources_handle_create(struct device_resources *resources, uint64_t bytes, 
     if (error != 0) {
         return error;
     }
-    if (!is_whole(resources, 0, bytes)) {
+    if (!device_resources_is_whole(resources, 0, bytes)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a handle of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
@@ -244,7 +246,7 @@ int resources_handle_create(struct device_resources *resources, uint64_t bytes, 
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a handle");
     }
     slot->bytes = bytes;
-    use(resources, resources_footprint(resources, bytes));
+    device_resources_use(resources, resources_footprint(resources, bytes));
     return 0;
 }
 
@@ -292,7 +294,7 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no reservation",
                              (unsigned long long)addr);
     }
-    if (!is_whole(resources, addr, bytes) || bytes > around->bytes - (addr - around->addr)) {
+    if (!device_resources_is_whole(resources, addr, bytes) || bytes > around->bytes - (addr - around->addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
                              "%llu bytes at %#llx end behind their reservation, or are no multiples of %llu",
                              (unsigned long long)bytes, (unsigned long long)addr, (unsigned long long)resources->grain);
@@ -382,8 +384,9 @@ int resources_memory_check(struct device_resources *resources, uint64_t addr, ui
     }
     if (bytes > range->bytes - (addr - range->addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx end behind the %s [%#llx, %#llx)",
-                             (unsigned long long)bytes, (unsigned long long)addr, kind_name(range->kind),
-                             (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes));
+                             (unsigned long long)bytes, (unsigned long long)addr,
+                             device_resources_kind_name(range->kind), (unsigned long long)range->addr,
+                             (unsigned long long)(range->addr + range->bytes));
     }
     return range->kind == DEVICE_RANGE_RESERVATION ? mapped_memory_check(resources, addr, bytes) : 0;
 }
@@ -416,7 +419,7 @@ static struct device_slot *event_find(struct device_resources *resources, uint64
 }
 
 /* First entry whose stream is not below `stream`. */
-static size_t stream_position(const struct device_resources *resources, uint64_t stream)
+static size_t device_resources_stream_position(const struct device_resources *resources, uint64_t stream)
 {
     size_t low = 0, high = resources->stream_count;
     while (low < high) {
@@ -493,7 +496,7 @@ int resources_event_complete(struct device_resources *resources, uint64_t event)
 
 struct device_stream *resources_stream_find(const struct device_resources *resources, uint64_t stream)
 {
-    size_t position = stream_position(resources, stream);
+    size_t position = device_resources_stream_position(resources, stream);
     if (position == resources->stream_count || resources->streams[position].stream != stream) {
         return NULL;
     }
@@ -516,7 +519,7 @@ struct device_stream *resources_stream_acquire(struct device_resources *resource
         resources->streams = grown;
         resources->stream_capacity = capacity;
     }
-    size_t position = stream_position(resources, stream);
+    size_t position = device_resources_stream_position(resources, stream);
     found = &resources->streams[position];
     memmove(found + 1, found, (resources->stream_count - position) * sizeof(*found));
     resources->stream_count++;
@@ -578,16 +581,16 @@ int resources_stream_check(struct device_resources *resources, uint64_t stream)
 
 /* ---- the walker ---- */
 
-static uint64_t range_end(const struct device_range *range)
+static uint64_t device_resources_range_end(const struct device_range *range)
 {
     return range->addr + range->bytes;
 }
 
-static uint64_t segment_bytes(const struct device_resources *resources)
+static uint64_t device_resources_segment_bytes(const struct device_resources *resources)
 {
     uint64_t bytes = 0;
     const struct device_range *range = device_ranges_at_or_after(&resources->space, 0);
-    for (; range; range = device_ranges_at_or_after(&resources->space, range_end(range))) {
+    for (; range; range = device_ranges_at_or_after(&resources->space, device_resources_range_end(range))) {
         if (range->kind == DEVICE_RANGE_SEGMENT) {
             bytes += resources_footprint(resources, range->bytes);
         }
@@ -599,11 +602,12 @@ static uint64_t segment_bytes(const struct device_resources *resources)
 static int mappings_check(const struct device_resources *resources, uint32_t *maps, struct varve_message *message)
 {
     const struct device_range *mapping = device_ranges_at_or_after(&resources->mappings, 0);
-    for (; mapping; mapping = device_ranges_at_or_after(&resources->mappings, range_end(mapping))) {
+    for (; mapping; mapping = device_ranges_at_or_after(&resources->mappings, device_resources_range_end(mapping))) {
         const struct device_range *around = device_ranges_at_or_before(&resources->space, mapping->addr);
         const struct device_slot *handle = slots_find(&resources->handles, mapping->value);
         unsigned long long addr = mapping->addr;
-        if (!around || around->kind != DEVICE_RANGE_RESERVATION || range_end(mapping) > range_end(around)) {
+        if (!around || around->kind != DEVICE_RANGE_RESERVATION ||
+            device_resources_range_end(mapping) > device_resources_range_end(around)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "the mapping at %#llx is in no reservation", addr);
         }
         if (!handle || handle->bytes != mapping->bytes) {
@@ -619,7 +623,7 @@ static int mappings_check(const struct device_resources *resources, uint32_t *ma
 
 static int handles_check(const struct device_resources *resources, const uint32_t *maps, struct varve_message *message)
 {
-    uint64_t used = segment_bytes(resources) + resources->pooled;
+    uint64_t used = device_resources_segment_bytes(resources) + resources->pooled;
     for (uint32_t i = 0; i < resources->handles.count; i++) {
         const struct device_slot *handle = &resources->handles.slots[i];
         if (!handle->is_live) {

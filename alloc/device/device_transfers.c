@@ -166,7 +166,7 @@ int device_copy(struct varve_device *device, uint64_t target_addr, uint64_t sour
 
 /* ---- fills ---- */
 
-static int fill(struct device_table *table, struct device_call *call)
+static int device_transfers_fill(struct device_table *table, struct device_call *call)
 {
     const struct device_fill *fill = call->fill;
     struct device_resources *resources = &table->resources;
@@ -197,7 +197,7 @@ int device_fill(struct varve_device *device, uint64_t addr, uint64_t pattern, un
     return device_run(
         device,
         (struct device_call){.kind = VARVE_DEVICE_FILL, .bytes = count * pattern_bytes, .stream = stream, .fill = &all},
-        fill);
+        device_transfers_fill);
 }
 
 /* ---- host memory ---- */

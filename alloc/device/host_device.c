@@ -86,15 +86,15 @@ static void handle_gone(void *context, const struct device_slot *handle)
     host_extent_free(context, handle->value, false);
 }
 
-static bool is_inherited(const struct device_table *table)
+static bool host_device_is_inherited(const struct device_table *table)
 {
     return getpid() != host_of_table(table)->pid;
 }
 
-static bool enter(struct device_table *table, struct device_call *call, int *result_out)
+static bool host_device_enter(struct device_table *table, struct device_call *call, int *result_out)
 {
     (void)call;
-    if (is_inherited(table)) {
+    if (host_device_is_inherited(table)) {
         *result_out = VARVE_ERROR_UNSUPPORTED;
         return false;
     }
@@ -102,14 +102,14 @@ static bool enter(struct device_table *table, struct device_call *call, int *res
     return true;
 }
 
-static int leave(struct device_table *table, struct device_call *call, int result)
+static int host_device_leave(struct device_table *table, struct device_call *call, int result)
 {
     (void)call;
     pthread_mutex_unlock(&table->mutex);
     return result;
 }
 
-static int memory_info(struct device_table *table, struct device_call *call)
+static int host_device_memory_info(struct device_table *table, struct device_call *call)
 {
     uint64_t *free_and_total = call->out;
     free_and_total[0] = table->resources.capacity - table->resources.used;
@@ -120,7 +120,7 @@ static int memory_info(struct device_table *table, struct device_call *call)
 static int host_memory_info(struct varve_device *device, uint64_t *free_out, uint64_t *total_out)
 {
     uint64_t free_and_total[2] = {0};
-    int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
+    int error = device_run(device, (struct device_call){.out = free_and_total}, host_device_memory_info);
     if (error == 0) {
         *free_out = free_and_total[0];
         *total_out = free_and_total[1];
@@ -132,7 +132,7 @@ static void host_close(struct varve_device *device)
 {
     struct host_device *host = host_of(device);
     close(host->fd);
-    if (is_inherited(&host->table)) {
+    if (host_device_is_inherited(&host->table)) {
         return; /* other things are at these addresses, and a thread may have been changing the table when it forked
                  */
     }
@@ -164,10 +164,10 @@ static const struct varve_device_ops host_ops = {
 };
 
 static const struct device_hooks host_hooks = {
-    .enter = enter,
-    .leave = leave,
+    .enter = host_device_enter,
+    .leave = host_device_leave,
     .obtain = host_obtain,
-    .is_inherited = is_inherited,
+    .is_inherited = host_device_is_inherited,
     .give_back = host_give_back,
     .memory_create = host_memory_create,
     .map = host_map,
@@ -221,7 +221,7 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
     return 0;
 }
 
-static int check(struct device_table *table, struct device_call *call)
+static int host_device_check(struct device_table *table, struct device_call *call)
 {
     struct host_device *host = host_of_table(table);
     int error = resources_check(&table->resources, call->out);
@@ -232,5 +232,5 @@ static int check(struct device_table *table, struct device_call *call)
 
 int varve_host_check(const struct varve_device *device, struct varve_message *message)
 {
-    return device_run(&host_of(device)->table.device, (struct device_call){.out = message}, check);
+    return device_run(&host_of(device)->table.device, (struct device_call){.out = message}, host_device_check);
 }

@@ -72,7 +72,7 @@ void host_export_withdraw(struct host_device *host, uint64_t export_id)
     slots_release(&host->exports, export_id);
 }
 
-static int segment_export(struct device_table *table, struct device_call *call)
+static int host_ipc_segment_export(struct device_table *table, struct device_call *call)
 {
     struct host_device *host = host_of_table(table);
     struct varve_ipc_handle *handle_out = call->out;
@@ -96,7 +96,7 @@ static int segment_export(struct device_table *table, struct device_call *call)
 
 int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
 {
-    return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, segment_export);
+    return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, host_ipc_segment_export);
 }
 
 static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket, const char *why)
@@ -167,7 +167,7 @@ static int ticket_map(struct host_device *host, const struct host_ticket *ticket
     return error;
 }
 
-static int import(struct device_table *table, struct device_call *call)
+static int host_ipc_import(struct device_table *table, struct device_call *call)
 {
     struct host_device *host = host_of_table(table);
     struct host_ticket ticket;
@@ -188,5 +188,5 @@ static int import(struct device_table *table, struct device_call *call)
 
 int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
 {
-    return device_run(device, (struct device_call){.ipc = handle, .out = addr_out}, import);
+    return device_run(device, (struct device_call){.ipc = handle, .out = addr_out}, host_ipc_import);
 }

@@ -10,7 +10,7 @@
 #include "alloc/device/host_work.h"
 
 /* Until everything on the stream up to that number is complete; the entries move meanwhile. */
-static void wait_for(struct device_table *table, uint64_t stream, uint64_t number)
+static void host_wait_for(struct device_table *table, uint64_t stream, uint64_t number)
 {
     const struct device_stream *entry = resources_stream_find(&table->resources, stream);
     while (entry && entry->completed < number) {
@@ -34,7 +34,7 @@ int host_stream_wait(struct device_table *table, uint64_t stream)
     int error = add_mark(table, stream, number);
     if (error == 0) {
         table->resources.records = number;
-        wait_for(table, stream, number);
+        host_wait_for(table, stream, number);
     }
     return error;
 }
@@ -54,7 +54,7 @@ int host_event_record(struct device_table *table, uint64_t event, uint64_t strea
 int host_event_wait(struct device_table *table, uint64_t event)
 {
     const struct device_slot *slot = slots_find(&table->resources.events, event);
-    wait_for(table, slot->stream, slot->value);
+    host_wait_for(table, slot->stream, slot->value);
     return 0;
 }
 

@@ -84,7 +84,7 @@ void host_work_drain(struct host_device *host)
     host->work_last = last;
 }
 
-static bool is_apart(uint64_t addr, uint64_t bytes, uint64_t other, uint64_t other_bytes)
+static bool host_work_is_apart(uint64_t addr, uint64_t bytes, uint64_t other, uint64_t other_bytes)
 {
     return addr + bytes <= other || other + other_bytes <= addr;
 }
@@ -93,12 +93,13 @@ static bool does_touch(const struct host_work *work, uint64_t addr, uint64_t byt
 {
     const struct varve_copy_2d *copy = &work->copy;
     if (work->kind == HOST_WORK_COPY) {
-        return !is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch), addr,
-                         bytes) ||
-               !is_apart(copy->source_addr, device_span(copy->row_bytes, copy->rows, copy->source_pitch), addr, bytes);
+        return !host_work_is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch),
+                                   addr, bytes) ||
+               !host_work_is_apart(copy->source_addr, device_span(copy->row_bytes, copy->rows, copy->source_pitch),
+                                   addr, bytes);
     }
     return work->kind == HOST_WORK_FILL &&
-           !is_apart(work->fill.addr, work->fill.count * work->fill.pattern_bytes, addr, bytes);
+           !host_work_is_apart(work->fill.addr, work->fill.count * work->fill.pattern_bytes, addr, bytes);
 }
 
 /* The first that is queued and uses memory there; NULL: none. */

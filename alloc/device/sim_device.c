@@ -29,13 +29,13 @@ static int stream_complete(struct sim_device *sim, uint64_t stream)
     return 0;
 }
 
-static int stream_wait(struct device_table *table, uint64_t stream)
+static int sim_device_stream_wait(struct device_table *table, uint64_t stream)
 {
     struct sim_device *sim = sim_of(&table->device);
     return sim->options.events_are_scripted ? stream_complete(sim, stream) : 0;
 }
 
-static int event_record(struct device_table *table, uint64_t event, uint64_t stream)
+static int sim_device_event_record(struct device_table *table, uint64_t event, uint64_t stream)
 {
     (void)event;
     (void)stream;
@@ -47,7 +47,7 @@ static int event_wait(struct device_table *table, uint64_t event)
     return resources_event_complete(&table->resources, event);
 }
 
-static bool is_inherited(const struct device_table *table)
+static bool sim_device_is_inherited(const struct device_table *table)
 {
     (void)table;
     return false;
@@ -94,10 +94,10 @@ static const struct device_hooks sim_hooks = {
     .enter = sim_enter,
     .leave = sim_leave,
     .obtain = sim_obtain,
-    .is_inherited = is_inherited,
+    .is_inherited = sim_device_is_inherited,
     .give_back = sim_give_back,
-    .stream_wait = stream_wait,
-    .event_record = event_record,
+    .stream_wait = sim_device_stream_wait,
+    .event_record = sim_device_event_record,
     .event_wait = event_wait,
 };
 

@@ -14,7 +14,7 @@
 #define POOL_PIECE ((uint64_t)32 << 20) /* in which the driver's grows */
 #define JOIN_STREAM UINT64_MAX          /* no program has such a handle */
 
-static uint64_t align_up(uint64_t value, uint64_t alignment)
+static uint64_t sim_memory_align_up(uint64_t value, uint64_t alignment)
 {
     return (value + alignment - 1) & ~(alignment - 1);
 }
@@ -28,11 +28,11 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
         const struct device_range *other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
         if (!other) {
             *addr_out = addr;
-            sim->next_addr = align_up(addr + bytes, alignment);
+            sim->next_addr = sim_memory_align_up(addr + bytes, alignment);
             return 0;
         }
         addr = other->addr + other->bytes;
-        addr = addr < end ? align_up(addr, alignment) : end;
+        addr = addr < end ? sim_memory_align_up(addr, alignment) : end;
     }
     return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
                          (unsigned long long)bytes);

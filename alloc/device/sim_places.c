@@ -33,7 +33,7 @@ struct sim_chunk {
     size_t count, capacity;
 };
 
-static uint64_t round_up(uint64_t bytes, uint64_t step)
+static uint64_t sim_places_round_up(uint64_t bytes, uint64_t step)
 {
     return (bytes + step - 1) / step * step;
 }
@@ -132,7 +132,7 @@ static void chunk_drop(struct sim_places *places, struct sim_chunk *chunk)
 /* In the highest gap that is large enough. */
 static struct sim_chunk *chunk_new(struct sim_places *places, uint64_t bytes)
 {
-    uint64_t wanted = round_up(bytes, CHUNK_STEP), end = places->top;
+    uint64_t wanted = sim_places_round_up(bytes, CHUNK_STEP), end = places->top;
     struct sim_chunk *higher = NULL, *chunk = places->highest;
     while (chunk != NULL && end - (chunk->addr + chunk->bytes) < wanted + CHUNK_STEP) {
         end = chunk->addr;
@@ -143,7 +143,7 @@ static struct sim_chunk *chunk_new(struct sim_places *places, uint64_t bytes)
 }
 
 /* The driver's own, when the first segment comes. */
-static int begin(struct sim_places *places)
+static int sim_places_begin(struct sim_places *places)
 {
     static const uint64_t room[OWN_CHUNKS] = {24 * MIB, 2 * MIB};
     int error = VARVE_OK;
@@ -156,11 +156,11 @@ static int begin(struct sim_places *places)
 
 int sim_places_take(struct sim_places *places, uint64_t bytes, uint64_t *addr_out)
 {
-    int error = places->newest == NULL ? begin(places) : VARVE_OK;
+    int error = places->newest == NULL ? sim_places_begin(places) : VARVE_OK;
     if (error != VARVE_OK) {
         return error;
     }
-    bytes = round_up(bytes, GRANULE);
+    bytes = sim_places_round_up(bytes, GRANULE);
     struct sim_chunk *chunk;
     size_t position = 0;
     for (chunk = places->newest; chunk != NULL; chunk = chunk->older) {

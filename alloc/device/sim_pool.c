@@ -16,14 +16,14 @@
 #define POOL_UNIT UINT64_C(512)
 #define POOL_CHUNK (UINT64_C(32) << 20)
 
-static uint64_t round_up(uint64_t bytes, uint64_t step)
+static uint64_t sim_pool_round_up(uint64_t bytes, uint64_t step)
 {
     return (bytes + step - 1) / step * step;
 }
 
 uint64_t sim_pool_bytes(uint64_t bytes)
 {
-    return round_up(bytes > 0 ? bytes : 1, POOL_UNIT);
+    return sim_pool_round_up(bytes > 0 ? bytes : 1, POOL_UNIT);
 }
 
 struct sim_pool_place sim_pool_find(const struct sim_pool *pool, uint64_t bytes, uint64_t step)
@@ -44,12 +44,12 @@ struct sim_pool_place sim_pool_find(const struct sim_pool *pool, uint64_t bytes,
         place.offset = last->begin;
     }
     if (best == UINT64_MAX) {
-        place.growth = round_up(place.bytes - (pool->end - place.offset), step);
+        place.growth = sim_pool_round_up(place.bytes - (pool->end - place.offset), step);
     }
     return place;
 }
 
-static int insert(struct sim_pool *pool, size_t at, struct sim_hole hole)
+static int sim_pool_insert(struct sim_pool *pool, size_t at, struct sim_hole hole)
 {
     if (pool->count == pool->capacity) {
         size_t capacity = pool->capacity * 2 + 16;
@@ -66,7 +66,7 @@ static int insert(struct sim_pool *pool, size_t at, struct sim_hole hole)
     return VARVE_OK;
 }
 
-static void drop(struct sim_pool *pool, size_t at)
+static void sim_pool_drop(struct sim_pool *pool, size_t at)
 {
     pool->count--;
     memmove(&pool->holes[at], &pool->holes[at + 1], (pool->count - at) * sizeof(struct sim_hole));
@@ -74,8 +74,8 @@ static void drop(struct sim_pool *pool, size_t at)
 
 int sim_pool_take(struct sim_pool *pool, const struct sim_pool_place *place)
 {
-    int error =
-        place->hole == pool->count ? insert(pool, pool->count, (struct sim_hole){pool->end, pool->end}) : VARVE_OK;
+    int error = place->hole == pool->count ? sim_pool_insert(pool, pool->count, (struct sim_hole){pool->end, pool->end})
+                                           : VARVE_OK;
     if (error != VARVE_OK) {
         return error;
     }
@@ -84,7 +84,7 @@ int sim_pool_take(struct sim_pool *pool, const struct sim_pool_place *place)
     hole->end += place->growth;
     hole->begin += place->bytes;
     if (hole->begin == hole->end) {
-        drop(pool, place->hole);
+        sim_pool_drop(pool, place->hole);
     }
     return VARVE_OK;
 }
@@ -100,7 +100,7 @@ int sim_pool_give_back(struct sim_pool *pool, uint64_t offset, uint64_t bytes)
         pool->holes[at - 1].end = end;
         if (at < pool->count && pool->holes[at].begin == end) {
             pool->holes[at - 1].end = pool->holes[at].end;
-            drop(pool, at);
+            sim_pool_drop(pool, at);
         }
         return VARVE_OK;
     }
@@ -108,7 +108,7 @@ int sim_pool_give_back(struct sim_pool *pool, uint64_t offset, uint64_t bytes)
         pool->holes[at].begin = offset;
         return VARVE_OK;
     }
-    return insert(pool, at, (struct sim_hole){offset, end});
+    return sim_pool_insert(pool, at, (struct sim_hole){offset, end});
 }
 
 /* A hole loses the whole chunks in it, or the highest of them. What is left before and behind stays. */
@@ -116,14 +116,14 @@ static uint64_t trim_hole(struct sim_pool *pool, size_t at, uint64_t most)
 {
     struct sim_hole *hole = &pool->holes[at];
     uint64_t end = hole->end == pool->end ? hole->end : hole->end / POOL_CHUNK * POOL_CHUNK;
-    uint64_t begin = round_up(hole->begin, POOL_CHUNK), rest = hole->end;
+    uint64_t begin = sim_pool_round_up(hole->begin, POOL_CHUNK), rest = hole->end;
     if (begin >= end) {
         return 0;
     }
     if (end - begin > most) {
         begin = end - most / POOL_CHUNK * POOL_CHUNK;
     }
-    if (begin >= end || (rest > end && insert(pool, at + 1, (struct sim_hole){end, rest}) != VARVE_OK)) {
+    if (begin >= end || (rest > end && sim_pool_insert(pool, at + 1, (struct sim_hole){end, rest}) != VARVE_OK)) {
         return 0;
     }
     hole = &pool->holes[at]; /* it may have moved */
@@ -132,7 +132,7 @@ static uint64_t trim_hole(struct sim_pool *pool, size_t at, uint64_t most)
     }
     hole->end = begin;
     if (hole->begin == hole->end) {
-        drop(pool, at);
+        sim_pool_drop(pool, at);
     }
     return end - begin;
 }

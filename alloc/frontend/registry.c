@@ -58,14 +58,14 @@ static int watch_forks(void)
     return forks.error;
 }
 
-static uint32_t fork_count(void)
+static uint32_t registry_fork_count(void)
 {
     return __atomic_load_n(&forks.count, __ATOMIC_RELAXED);
 }
 
 bool registry_is_inherited(void)
 {
-    return __atomic_load_n(&registry.open_count, __ATOMIC_ACQUIRE) > 0 && fork_count() != registry.forks;
+    return __atomic_load_n(&registry.open_count, __ATOMIC_ACQUIRE) > 0 && registry_fork_count() != registry.forks;
 }
 
 static int refuse_child(struct varve_message *message)
@@ -214,7 +214,7 @@ struct frontend_device *registry_find(int ordinal)
         return NULL;
     }
     struct frontend_device *device = __atomic_load_n(&registry.devices[ordinal], __ATOMIC_ACQUIRE);
-    return device != NULL && device->forks == fork_count() ? device : NULL;
+    return device != NULL && device->forks == registry_fork_count() ? device : NULL;
 }
 
 struct frontend_device *registry_next(int ordinal)
@@ -228,7 +228,7 @@ struct frontend_device *registry_next(int ordinal)
     return NULL;
 }
 
-static void report_oom(void *context, const struct varve_alloc_oom *oom)
+static void registry_report_oom(void *context, const struct varve_alloc_oom *oom)
 {
     oom_observer observer = __atomic_load_n(&registry.observer, __ATOMIC_ACQUIRE);
     if (observer != NULL) {
@@ -242,7 +242,7 @@ void registry_set_oom_observer(oom_observer observer)
 }
 
 /* The allocator of a device whose other fields are set. */
-static int open_allocator(struct frontend_device *device, struct varve_message *message)
+static int registry_open_allocator(struct frontend_device *device, struct varve_message *message)
 {
     struct varve_alloc_options options;
     varve_alloc_options_init(&options);
@@ -256,11 +256,11 @@ static int open_allocator(struct frontend_device *device, struct varve_message *
     }
     history_begin(&device->history, registry.history_limit);
     frontend_recorder_route(device);
-    return varve_alloc_add_oom_observer(device->alloc, report_oom, device);
+    return varve_alloc_add_oom_observer(device->alloc, registry_report_oom, device);
 }
 
 /* With the mutex. */
-static int open_device(int ordinal, struct frontend_device **device_out, struct varve_message *message)
+static int registry_open_device(int ordinal, struct frontend_device **device_out, struct varve_message *message)
 {
     struct frontend_device *device = calloc(1, sizeof(*device));
     int error = device != NULL ? watch_forks() : VARVE_ERROR_NO_MEMORY;
@@ -274,13 +274,13 @@ static int open_device(int ordinal, struct frontend_device **device_out, struct 
         return error;
     }
     device->ordinal = ordinal;
-    device->forks = fork_count();
+    device->forks = registry_fork_count();
     device->is_recorded = varve_records_wanted(registry.frontend->records);
     device->recorder = frontend_recorder_of(device);
     if (device->is_recorded) {
         frontend_device_describe(registry.config.kind, device->device);
     }
-    error = open_allocator(device, message);
+    error = registry_open_allocator(device, message);
     if (error != VARVE_OK) {
         device->device->ops->close(device->device);
         free(device);
@@ -307,7 +307,7 @@ int registry_get(int ordinal, struct frontend_device **device_out, struct varve_
     struct frontend_device *opened = registry.devices[ordinal];
     int error = opened == NULL ? config_load(message) : VARVE_OK;
     if (error == VARVE_OK && opened == NULL) {
-        error = open_device(ordinal, &opened, message);
+        error = registry_open_device(ordinal, &opened, message);
         if (opened != NULL) {
             registry.forks = opened->forks;
             __atomic_add_fetch(&registry.open_count, 1, __ATOMIC_RELEASE);

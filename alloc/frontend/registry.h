@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The devices of a front end, one allocator each, opened when the device is first used; and the
- * configuration that they are opened with. Called by everything in frontend/torch and frontend/replace.
+ * configuration that they are opened with. Called by torch_*.c and replace_malloc.c.
  */
 #ifndef VARVE_ALLOC_FRONTEND_REGISTRY_H
 #define VARVE_ALLOC_FRONTEND_REGISTRY_H

@@ -48,7 +48,7 @@ static int read_kind(const char *prefix, struct frontend_config *config, struct 
 }
 
 /* The whole text is decimal digits, and the number is below 2^64. */
-static bool parse_bytes(const char *text, uint64_t *bytes_out)
+static bool registry_config_parse_bytes(const char *text, uint64_t *bytes_out)
 {
     if (text[0] < '0' || text[0] > '9') {
         return false;
@@ -63,7 +63,7 @@ static int read_limit(const char *prefix, struct frontend_config *config, struct
 {
     char name[64];
     const char *value = variable(prefix, "LIMIT", name, sizeof(name));
-    if (value != NULL && !parse_bytes(value, &config->limit_bytes)) {
+    if (value != NULL && !registry_config_parse_bytes(value, &config->limit_bytes)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: '%.64s' is no number of bytes", name, value);
     }
     return VARVE_OK;
@@ -80,7 +80,8 @@ static int read_policy(const char *prefix, struct frontend_config *config, struc
     return VARVE_OK;
 }
 
-static int read_alloc(const char *alloc_variable, struct frontend_config *config, struct varve_message *message)
+static int registry_config_read_alloc(const char *alloc_variable, struct frontend_config *config,
+                                      struct varve_message *message)
 {
     struct varve_message reason = {""};
     if (alloc_variable == NULL) {
@@ -98,5 +99,5 @@ int frontend_config_read(const char *prefix, const char *alloc_variable, struct 
     int error = read_kind(prefix, config_out, message);
     VARVE_THEN(error, read_limit(prefix, config_out, message));
     VARVE_THEN(error, read_policy(prefix, config_out, message));
-    return error == VARVE_OK ? read_alloc(alloc_variable, config_out, message) : error;
+    return error == VARVE_OK ? registry_config_read_alloc(alloc_variable, config_out, message) : error;
 }

@@ -10,7 +10,7 @@
 
 #define FIRST_CAPACITY 1024U
 
-static bool is_kept(enum varve_kind kind)
+static bool registry_history_is_kept(enum varve_kind kind)
 {
     switch (kind) {
     case VARVE_KIND_ALLOC:
@@ -28,7 +28,7 @@ static bool is_kept(enum varve_kind kind)
 }
 
 /* PyTorch's history has the size of the request, where there was one. */
-static uint64_t bytes_of(enum varve_kind kind, const struct varve_record *record)
+static uint64_t registry_history_bytes_of(enum varve_kind kind, const struct varve_record *record)
 {
     bool is_request =
         kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED || kind == VARVE_KIND_FREE_COMPLETED;
@@ -76,7 +76,7 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
                  const struct varve_record *record)
 {
     enum varve_kind kind = (enum varve_kind)varve_record_kind(record);
-    if (!is_kept(kind)) {
+    if (!registry_history_is_kept(kind)) {
         return;
     }
     struct history_event *event = next_event(history);
@@ -88,7 +88,7 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
     clock_gettime(CLOCK_REALTIME, &now);
     *event = (struct history_event){
         .addr = record->addr,
-        .bytes = bytes_of(kind, record),
+        .bytes = registry_history_bytes_of(kind, record),
         .stream = history->recent.stream,
         .pool = history->recent.pool,
         .time_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,

@@ -37,7 +37,7 @@ static const struct frontend frontend = {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void begin(void)
+static void replace_malloc_begin(void)
 {
     registry_begin(&frontend);
 }
@@ -84,7 +84,7 @@ static int driver_alloc(uint64_t bytes, uint64_t *addr_out)
     return driver.allocate != NULL ? driver.allocate(addr_out, bytes) : RESULT_UNKNOWN;
 }
 
-static void complain(const char *reason)
+static void replace_malloc_complain(const char *reason)
 {
     static uint32_t has_complained;
     if (__atomic_exchange_n(&has_complained, 1, __ATOMIC_RELAXED) == 0) {
@@ -99,13 +99,13 @@ static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_
     if (bytes == 0) {
         return RESULT_INVALID_VALUE;
     }
-    pthread_once(&once, begin);
+    pthread_once(&once, replace_malloc_begin);
     if (registry_is_inherited()) {
         return RESULT_NOT_INITIALIZED;
     }
     struct frontend_device *device;
     if (registry_get(ordinal, &device, &message) != VARVE_OK) {
-        complain(message.text);
+        replace_malloc_complain(message.text);
         return driver_alloc(bytes, addr_out);
     }
     if (frontend_device_is_cuda(device->device) && !varve_cuda_is_current(device->device)) {

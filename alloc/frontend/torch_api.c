@@ -79,7 +79,7 @@ int varve_torch_memory(int ordinal, int64_t figures_out[4])
     return check_ordinal(ordinal);
 }
 
-static int reset(int ordinal, void (*act)(struct varve_alloc *alloc))
+static int torch_api_reset(int ordinal, void (*act)(struct varve_alloc *alloc))
 {
     struct frontend_device *device = registry_find(ordinal);
     if (device != NULL) {
@@ -90,12 +90,12 @@ static int reset(int ordinal, void (*act)(struct varve_alloc *alloc))
 
 int varve_torch_reset_peak_stats(int ordinal)
 {
-    return reset(ordinal, varve_alloc_reset_peak_stats);
+    return torch_api_reset(ordinal, varve_alloc_reset_peak_stats);
 }
 
 int varve_torch_reset_accumulated_stats(int ordinal)
 {
-    return reset(ordinal, varve_alloc_reset_accumulated_stats);
+    return torch_api_reset(ordinal, varve_alloc_reset_accumulated_stats);
 }
 
 /* ---- limits and the cache ---- */

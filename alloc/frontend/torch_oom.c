@@ -23,7 +23,7 @@ static struct {
     struct oom_observer observers[OBSERVERS];
 } list = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static void report(const struct frontend_device *device, const struct varve_alloc_oom *oom)
+static void torch_oom_report(const struct frontend_device *device, const struct varve_alloc_oom *oom)
 {
     pthread_mutex_lock(&list.mutex);
     unsigned count = list.count;
@@ -38,7 +38,7 @@ static void report(const struct frontend_device *device, const struct varve_allo
 
 int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *context)
 {
-    registry_set_oom_observer(report);
+    registry_set_oom_observer(torch_oom_report);
     pthread_mutex_lock(&list.mutex);
     int error = VARVE_OK;
     if (list.count < OBSERVERS) {

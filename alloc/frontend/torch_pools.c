@@ -12,7 +12,7 @@ static struct varve_pool_id pool_id(uint64_t capture, uint64_t user)
     return (struct varve_pool_id){capture, user};
 }
 
-static int describe(int error, struct varve_pool_id pool, const char *what, struct varve_message *message)
+static int torch_pools_describe(int error, struct varve_pool_id pool, const char *what, struct varve_message *message)
 {
     return error == VARVE_OK
                ? VARVE_OK
@@ -31,7 +31,7 @@ int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void
         return error;
     }
     error = varve_alloc_begin_allocate_to_pool(device->alloc, pool, filter, context);
-    return describe(error, pool, "allocating to it can't begin", message);
+    return torch_pools_describe(error, pool, "allocating to it can't begin", message);
 }
 
 int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message *message)
@@ -41,7 +41,7 @@ int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message 
         return VARVE_OK;
     }
     int error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
-    return describe(error, pool, "nothing is allocated to it", message);
+    return torch_pools_describe(error, pool, "nothing is allocated to it", message);
 }
 
 void torch_pool_release(int ordinal, struct varve_pool_id pool)
@@ -63,31 +63,31 @@ int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
         return error;
     }
     error = varve_alloc_create_or_incref_pool(device->alloc, pool);
-    return describe(error, pool, "it can't be made", registry_message());
+    return torch_pools_describe(error, pool, "it can't be made", registry_message());
 }
 
 /* A change of a pool of a device that is open. */
-static int change(int ordinal, struct varve_pool_id pool,
-                  int (*act)(struct varve_alloc *alloc, struct varve_pool_id pool), const char *what)
+static int torch_pools_change(int ordinal, struct varve_pool_id pool,
+                              int (*act)(struct varve_alloc *alloc, struct varve_pool_id pool), const char *what)
 {
     struct frontend_device *device = registry_find(ordinal);
     int error = device != NULL ? act(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
-    return describe(error, pool, what, registry_message());
+    return torch_pools_describe(error, pool, what, registry_message());
 }
 
 int varve_torch_drop_pool(int ordinal, uint64_t capture, uint64_t user)
 {
-    return change(ordinal, pool_id(capture, user), varve_alloc_release_pool, "it has no reference to drop");
+    return torch_pools_change(ordinal, pool_id(capture, user), varve_alloc_release_pool, "it has no reference to drop");
 }
 
 int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user)
 {
-    return change(ordinal, pool_id(capture, user), varve_alloc_set_use_on_oom, "use_on_oom");
+    return torch_pools_change(ordinal, pool_id(capture, user), varve_alloc_set_use_on_oom, "use_on_oom");
 }
 
 int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)
 {
-    return change(ordinal, pool_id(capture, user), varve_alloc_set_no_split, "no_split");
+    return torch_pools_change(ordinal, pool_id(capture, user), varve_alloc_set_no_split, "no_split");
 }
 
 int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)

@@ -23,23 +23,24 @@ struct gathered {
 };
 
 /* Room for `more` behind `count` items. */
-static void *grow(void *items, uint64_t count, uint64_t more, size_t size)
+static void *torch_snapshot_grow(void *items, uint64_t count, uint64_t more, size_t size)
 {
     return realloc(items, (count + more + 1) * size);
 }
 
-static int make_room(struct gathered *all, const struct varve_alloc_snapshot *part, uint64_t events)
+static int torch_snapshot_make_room(struct gathered *all, const struct varve_alloc_snapshot *part, uint64_t events)
 {
-    void *segments = grow(all->segments, all->segment_count, part->segment_count, sizeof(all->segments[0]));
+    void *segments =
+        torch_snapshot_grow(all->segments, all->segment_count, part->segment_count, sizeof(all->segments[0]));
     all->segments = segments != NULL ? segments : all->segments;
-    void *blocks = grow(all->blocks, all->block_count, part->block_count, sizeof(all->blocks[0]));
+    void *blocks = torch_snapshot_grow(all->blocks, all->block_count, part->block_count, sizeof(all->blocks[0]));
     all->blocks = blocks != NULL ? blocks : all->blocks;
-    void *room = grow(all->events, all->event_count, events, sizeof(all->events[0]));
+    void *room = torch_snapshot_grow(all->events, all->event_count, events, sizeof(all->events[0]));
     all->events = room != NULL ? room : all->events;
     return segments != NULL && blocks != NULL && room != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
-static void add_segments(struct gathered *all, const struct varve_alloc_snapshot *part, int ordinal)
+static void torch_snapshot_add_segments(struct gathered *all, const struct varve_alloc_snapshot *part, int ordinal)
 {
     for (size_t i = 0; i < part->segment_count; i++) {
         const struct varve_segment_info *segment = &part->segments[i];
@@ -95,7 +96,7 @@ static enum varve_torch_action action_of(enum varve_kind kind)
     }
 }
 
-static void add_events(struct gathered *all, const struct history *history, int ordinal)
+static void torch_snapshot_add_events(struct gathered *all, const struct history *history, int ordinal)
 {
     for (uint64_t i = 0; i < history->count; i++) {
         const struct history_event *event = history_at(history, i);
@@ -112,15 +113,15 @@ static void add_events(struct gathered *all, const struct history *history, int 
     }
 }
 
-static int gather(struct gathered *all, struct frontend_device *device)
+static int torch_snapshot_gather(struct gathered *all, struct frontend_device *device)
 {
     varve_alloc_free_mutex_lock(device->alloc);
     struct varve_alloc_snapshot part = {0};
     int error = varve_alloc_snapshot(device->alloc, &part);
-    VARVE_THEN(error, make_room(all, &part, device->history.count));
+    VARVE_THEN(error, torch_snapshot_make_room(all, &part, device->history.count));
     if (error == VARVE_OK) {
-        add_segments(all, &part, device->ordinal);
-        add_events(all, &device->history, device->ordinal);
+        torch_snapshot_add_segments(all, &part, device->ordinal);
+        torch_snapshot_add_events(all, &device->history, device->ordinal);
     }
     varve_alloc_free_mutex_unlock(device->alloc);
     varve_alloc_snapshot_free(&part);
@@ -142,7 +143,7 @@ int varve_torch_take_snapshot(int ordinal, struct varve_torch_snapshot *snapshot
     for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_OK;
          device = registry_next(device->ordinal)) {
         if (ordinal < 0 || device->ordinal == ordinal) {
-            error = gather(&all, device);
+            error = torch_snapshot_gather(&all, device);
         }
     }
     if (error != VARVE_OK) {

@@ -2,7 +2,7 @@
 /* Address space without memory, as a list by (stream, address): a pool has few such ranges. */
 #include "alloc/index/block_pool.h"
 
-static bool is_before(const struct block *a, const struct block *b)
+static bool block_pool_is_before(const struct block *a, const struct block *b)
 {
     uint64_t stream_a = a->bins->stream, stream_b = b->bins->stream;
     return stream_a != stream_b ? stream_a < stream_b : a->addr < b->addr;
@@ -12,7 +12,7 @@ void pool_unmapped_insert(struct pool *pool, struct block *block)
 {
     struct block *before = NULL;
     struct block *after = pool->unmapped;
-    while (after != NULL && is_before(after, block)) {
+    while (after != NULL && block_pool_is_before(after, block)) {
         before = after;
         after = after->right;
     }

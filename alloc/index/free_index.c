@@ -165,7 +165,7 @@ static struct stream_bins *bins_acquire(struct free_index *index)
 }
 
 /* Position of the first stream whose handle is not below the given one. */
-static uint32_t stream_position(const struct free_index *index, uint64_t handle)
+static uint32_t free_index_stream_position(const struct free_index *index, uint64_t handle)
 {
     uint32_t first = 0;
     uint32_t end = index->stream_count;
@@ -182,7 +182,7 @@ static uint32_t stream_position(const struct free_index *index, uint64_t handle)
 
 static struct stream_bins *stream_add(struct free_index *index, struct pool *pool, uint64_t handle)
 {
-    uint32_t position = stream_position(index, handle);
+    uint32_t position = free_index_stream_position(index, handle);
     if (index->stream_count == index->stream_capacity && !streams_grow(index)) {
         return NULL;
     }
@@ -210,7 +210,7 @@ struct stream_bins *free_index_find_bins(struct free_index *index, uint64_t stre
     if (recent != NULL && recent->stream == stream) {
         return recent;
     }
-    uint32_t position = stream_position(index, stream);
+    uint32_t position = free_index_stream_position(index, stream);
     if (position == index->stream_count || index->streams[position]->stream != stream) {
         return NULL;
     }

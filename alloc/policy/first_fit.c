@@ -8,26 +8,26 @@
 #include "alloc/policy/policy.h"
 #include "alloc/policy/rounding.h"
 
-static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
+static uint64_t first_fit_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
     (void)config;
     return rounding_up(bytes > 0 ? bytes : 1, ROUNDING_MIN_BLOCK);
 }
 
-static bool is_small(const struct varve_alloc_config *config, uint64_t rounded)
+static bool first_fit_is_small(const struct varve_alloc_config *config, uint64_t rounded)
 {
     (void)config;
     (void)rounded;
     return false;
 }
 
-static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
+static uint64_t first_fit_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
     uint64_t least = config->large_segment_size;
     return rounded < least ? least : rounding_up(rounded, ROUNDING_LARGE_STEP);
 }
 
-static struct block *search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
+static struct block *first_fit_search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
 {
     struct block *lowest = free_index_lower_bound(wanted->bins, wanted->rounded, 0);
     (void)config;
@@ -56,10 +56,10 @@ static bool may_merge(const struct varve_alloc_config *config, const struct bloc
 
 const struct alloc_policy policy_first_fit = {
     .name = "first-fit",
-    .block_size = block_size,
-    .is_small = is_small,
-    .segment_size = segment_size,
-    .search = search,
+    .block_size = first_fit_block_size,
+    .is_small = first_fit_is_small,
+    .segment_size = first_fit_segment_size,
+    .search = first_fit_search,
     .should_split = should_split,
     .may_merge = may_merge,
 };

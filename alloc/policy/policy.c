@@ -57,8 +57,8 @@ static int refuse_option(const struct alloc_policy *policy, const char *option, 
 }
 
 /* A number, of bytes with a suffix. False: it is none. */
-static bool parse_value(const struct varve_alloc_policy_option *option, const char *text, const char *end,
-                        uint64_t *value_out)
+static bool policy_parse_value(const struct varve_alloc_policy_option *option, const char *text, const char *end,
+                               uint64_t *value_out)
 {
     static const char suffixes[] = "KMGT";
     if (*text < '0' || *text > '9') {
@@ -79,8 +79,8 @@ static bool parse_value(const struct varve_alloc_policy_option *option, const ch
     return stop == end && value >= option->least && value <= option->most;
 }
 
-static int parse_option(const struct alloc_policy *policy, const char *text, size_t length,
-                        uint64_t values[POLICY_OPTIONS_MAX], struct varve_message *message)
+static int policy_parse_option(const struct alloc_policy *policy, const char *text, size_t length,
+                               uint64_t values[POLICY_OPTIONS_MAX], struct varve_message *message)
 {
     const struct varve_alloc_policy_option *options = options_of(policy);
     const char *equals = memchr(text, '=', length);
@@ -89,7 +89,7 @@ static int parse_option(const struct alloc_policy *policy, const char *text, siz
         if (strlen(options[i].name) != name_length || memcmp(options[i].name, text, name_length) != 0) {
             continue;
         }
-        if (equals != NULL && parse_value(&options[i], equals + 1, text + length, &values[i])) {
+        if (equals != NULL && policy_parse_value(&options[i], equals + 1, text + length, &values[i])) {
             return VARVE_OK;
         }
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -111,7 +111,7 @@ int policy_values(const struct alloc_policy *policy, const char *text, uint64_t 
     int error = VARVE_OK;
     while (error == VARVE_OK && text != NULL) {
         size_t length = strcspn(++text, ":");
-        error = parse_option(policy, text, length, values, message);
+        error = policy_parse_option(policy, text, length, values, message);
         text = text[length] == ':' ? text + length : NULL;
     }
     return error;

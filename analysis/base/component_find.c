@@ -33,7 +33,7 @@ bool component_folder(char *buffer, size_t buffer_bytes)
     return true;
 }
 
-static bool find(const char *name, const char *variable, char *buffer, size_t buffer_bytes)
+static bool component_find_find(const char *name, const char *variable, char *buffer, size_t buffer_bytes)
 {
     static const char *const folders[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
     const char *given = getenv(variable);
@@ -72,5 +72,5 @@ static const struct {
 
 bool component_find(enum component component, char *buffer, size_t buffer_bytes)
 {
-    return find(components[component].name, components[component].variable, buffer, buffer_bytes);
+    return component_find_find(components[component].name, components[component].variable, buffer, buffer_bytes);
 }

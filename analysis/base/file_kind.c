@@ -25,12 +25,12 @@ struct rule {
 
 /* ---- shapes ---- */
 
-static bool contains(const struct head *head, const char *word)
+static bool file_kind_contains(const struct head *head, const char *word)
 {
     return memmem(head->bytes, head->count, word, strlen(word)) != NULL;
 }
 
-static bool is_space(char byte)
+static bool file_kind_is_space(char byte)
 {
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
@@ -42,7 +42,7 @@ static bool begins(const struct head *head, const char *pattern)
     while (*pattern != '\0' && i < head->count) {
         if (head->bytes[i] == *pattern) {
             pattern++;
-        } else if (!is_space(head->bytes[i])) {
+        } else if (!file_kind_is_space(head->bytes[i])) {
             return false;
         }
         i++;
@@ -63,9 +63,10 @@ static bool is_json(const struct head *head)
 
 static bool is_json_snapshot(const struct head *head)
 {
-    return is_json(head) && !contains(head, "\"traceEvents\"") && !contains(head, "\"schemaVersion\"") &&
-           (contains(head, "\"segments\"") || contains(head, "\"device_traces\"") ||
-            contains(head, "\"segment_type\""));
+    return is_json(head) && !file_kind_contains(head, "\"traceEvents\"") &&
+           !file_kind_contains(head, "\"schemaVersion\"") &&
+           (file_kind_contains(head, "\"segments\"") || file_kind_contains(head, "\"device_traces\"") ||
+            file_kind_contains(head, "\"segment_type\""));
 }
 
 static bool is_timeline(const struct head *head)
@@ -81,12 +82,13 @@ static bool is_timeline(const struct head *head)
 
 static bool is_profiler_trace(const struct head *head)
 {
-    return is_json(head) && (contains(head, "\"traceEvents\"") || contains(head, "\"schemaVersion\""));
+    return is_json(head) &&
+           (file_kind_contains(head, "\"traceEvents\"") || file_kind_contains(head, "\"schemaVersion\""));
 }
 
 static bool is_execution_trace(const struct head *head)
 {
-    return begins(head, "{\"schema\":") && contains(head, "\"nodes\"");
+    return begins(head, "{\"schema\":") && file_kind_contains(head, "\"nodes\"");
 }
 
 static bool is_operators(const struct head *head)
@@ -105,29 +107,31 @@ static bool is_safetensors(const struct head *head)
     return head->count > 10 && memcmp(head->bytes + 5, "\0\0\0{\"", 5) == 0;
 }
 
-static bool is_page(const struct head *head)
+static bool file_kind_is_page(const struct head *head)
 {
     return begins(head, "<");
 }
 
 static bool is_viz_page(const struct head *head)
 {
-    return is_page(head) && (contains(head, "MemoryViz.js") || contains(head, "add_local_files"));
+    return file_kind_is_page(head) &&
+           (file_kind_contains(head, "MemoryViz.js") || file_kind_contains(head, "add_local_files"));
 }
 
 static bool is_timeline_page(const struct head *head)
 {
-    return is_page(head) && contains(head, "Memory Timeline") && contains(head, "data:image/png;base64");
+    return file_kind_is_page(head) && file_kind_contains(head, "Memory Timeline") &&
+           file_kind_contains(head, "data:image/png;base64");
 }
 
-static bool is_torch_save(const struct head *head)
+static bool file_kind_is_torch_save(const struct head *head)
 {
-    return contains(head, "/data.pkl");
+    return file_kind_contains(head, "/data.pkl");
 }
 
 static bool is_arrays(const struct head *head)
 {
-    return contains(head, ".npy");
+    return file_kind_contains(head, ".npy");
 }
 
 static bool is_heaptrack(const struct head *head)
@@ -139,7 +143,7 @@ static bool is_heaptrack(const struct head *head)
 
 static bool is_massif(const struct head *head)
 {
-    return contains(head, "\ncmd: ") && contains(head, "\ntime_unit: ");
+    return file_kind_contains(head, "\ncmd: ") && file_kind_contains(head, "\ntime_unit: ");
 }
 
 static bool is_perfetto(const struct head *head)
@@ -152,7 +156,8 @@ static bool is_rmm_header(const struct head *head)
 {
     const char *newline = memchr(head->bytes, '\n', head->count);
     struct head line = {head->bytes, newline != NULL ? (size_t)(newline - head->bytes) : head->count, head->path};
-    return contains(&line, "Thread") && contains(&line, "Action") && contains(&line, "Pointer");
+    return file_kind_contains(&line, "Thread") && file_kind_contains(&line, "Action") &&
+           file_kind_contains(&line, "Pointer");
 }
 
 /* ---- the table ---- */
@@ -201,7 +206,7 @@ static const struct rule rules[] = {
     {MAGIC("\xfd\x37zXZ"), {FILE_FOREIGN, "compressed by xz", PACKED}},
     {MAGIC("\x1f\x8b"), {FILE_FOREIGN, "compressed by gzip", PACKED}},
     {MAGIC("\x28\xb5\x2f\xfd"), {FILE_FOREIGN, "compressed by zstd", PACKED}},
-    {MAGIC_AND("PK\x03\x04", is_torch_save),
+    {MAGIC_AND("PK\x03\x04", file_kind_is_torch_save),
      {FILE_FOREIGN, "a file of torch.save", "if it is a snapshot of the allocator, " IMPORT}},
     {MAGIC_AND("PK\x03\x04", is_arrays),
      {FILE_FOREIGN, "a file of NumPy arrays (.npz)", "it has arrays, no allocations"}},
@@ -253,10 +258,10 @@ static const struct rule rules[] = {
      {FILE_FOREIGN, "a page of memory_viz",
       "sed -n 's/.*\"base64\": \"\\([^\"]*\\)\".*/\\1/p' FILE | base64 -d > snapshot.pickle takes the snapshot out of "
       "it"}},
-    {SHAPE(is_page), {FILE_FOREIGN, "a page of HTML or XML", "varve reads what such pages were made from"}},
+    {SHAPE(file_kind_is_page), {FILE_FOREIGN, "a page of HTML or XML", "varve reads what such pages were made from"}},
 };
 
-static const struct file_kind *find(const struct head *head)
+static const struct file_kind *file_kind_find(const struct head *head)
 {
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const struct rule *rule = &rules[i];
@@ -277,7 +282,7 @@ const struct file_kind *file_kind_of(const void *bytes, size_t count, const char
         head.bytes += sizeof(mark) - 1;
         head.count -= sizeof(mark) - 1;
     }
-    return find(&head);
+    return file_kind_find(&head);
 }
 
 /* ---- messages ---- */

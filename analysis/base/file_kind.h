@@ -15,8 +15,8 @@
 /* Who reads it. */
 enum file_use {
     FILE_DATABASE,  /* SQLite: a trace, or for varve import an export of Nsight Systems */
-    FILE_SNAPSHOT,  /* history/pytorch, if that is in it: a pickle or JSON */
-    FILE_OLD_SAVE,  /* history/pytorch: three pickles lie in front of what torch.save of old saved */
+    FILE_SNAPSHOT,  /* snapshot/, if that is in it: a pickle or JSON */
+    FILE_OLD_SAVE,  /* snapshot/: three pickles lie in front of what torch.save of old saved */
     FILE_LOG,       /* varve import */
     FILE_JSON,      /* varve import or varve dtr, by what is in it */
     FILE_OPERATORS, /* varve dtr */

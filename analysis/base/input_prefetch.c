@@ -33,7 +33,7 @@ struct prefetch {
     struct block blocks[BLOCKS];
 };
 
-static void *run(void *context)
+static void *input_prefetch_run(void *context)
 {
     struct prefetch *prefetch = context;
     pthread_mutex_lock(&prefetch->mutex);
@@ -69,7 +69,7 @@ struct prefetch *prefetch_start(const struct prefetch_producer *producer)
     sigfillset(&all);
     sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int result = pthread_create(&prefetch->thread, NULL, run, prefetch);
+    int result = pthread_create(&prefetch->thread, NULL, input_prefetch_run, prefetch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (result != 0) {
         pthread_cond_destroy(&prefetch->changed);

@@ -80,7 +80,7 @@ static void search_members(struct input_source *source)
 }
 
 /* The next block, full unless the file ends with it. */
-static int read_block(struct input_source *source)
+static int input_source_read_block(struct input_source *source)
 {
     memcpy(source->blocks, last_block(source), BLOCK_BYTES);
     size_t bytes = 0;
@@ -114,7 +114,7 @@ static la_ssize_t give_block(struct archive *archive, void *context, const void 
     if (!source->is_first_due && source->is_file_at_end) {
         return 0;
     }
-    if (!source->is_first_due && read_block(source) != VARVE_OK) {
+    if (!source->is_first_due && input_source_read_block(source) != VARVE_OK) {
         archive_set_error(archive, source->read_error, "%s", strerror(source->read_error));
         return ARCHIVE_FATAL;
     }
@@ -131,7 +131,7 @@ static int fail_read(const struct input_source *source, struct varve_message *me
                              source->path, strerror(source->read_error));
 }
 
-static int fail(const struct input_source *source, struct varve_message *message, const char *reason)
+static int input_source_fail(const struct input_source *source, struct varve_message *message, const char *reason)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
                              "%.200s: the %s data %s (at byte %" PRIu64 " of the file, or before)", source->path,
@@ -156,16 +156,16 @@ static int fail_archive(const struct input_source *source, struct varve_message 
         return fail_read(source, message);
     }
     if (text == NULL || text[0] == '\0') {
-        return fail(source, message, "are truncated");
+        return input_source_fail(source, message, "are truncated");
     }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strstr(text, known[i].part) != NULL) {
-            return fail(source, message, known[i].reason);
+            return input_source_fail(source, message, known[i].reason);
         }
     }
     char reason[150];
     snprintf(reason, sizeof(reason), "are damaged: %.100s", text);
-    return fail(source, message, reason);
+    return input_source_fail(source, message, reason);
 }
 
 /* ---- gzip's end ---- */
@@ -204,22 +204,22 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
     const unsigned char *rest = block_end - (source->done - end);
     const unsigned char *trailer = rest - GZIP_TRAILER_BYTES;
     if (end < GZIP_LEAST_BYTES) {
-        return fail(source, message, source->done < GZIP_LEAST_BYTES ? "are truncated" : "are damaged");
+        return input_source_fail(source, message, source->done < GZIP_LEAST_BYTES ? "are truncated" : "are damaged");
     }
     if (!source->gzip.may_have_members &&
         (little_endian_32(trailer) != source->gzip.crc || little_endian_32(trailer + 4) != source->gzip.bytes)) {
-        return fail(source, message, "are damaged: checks don't hold");
+        return input_source_fail(source, message, "are damaged: checks don't hold");
     }
     for (;;) {
         for (; rest < block_end; rest++) {
             if (*rest != 0) { /* it may be padded with zeros */
-                return fail(source, message, "end, and something else follows");
+                return input_source_fail(source, message, "end, and something else follows");
             }
         }
         if (source->is_file_at_end) {
             return VARVE_OK;
         }
-        if (read_block(source) != VARVE_OK) {
+        if (input_source_read_block(source) != VARVE_OK) {
             return fail_read(source, message);
         }
         rest = last_block(source);
@@ -275,7 +275,7 @@ static bool is_zip(const struct input_format *format)
 }
 
 /* The header of a zip archive's first member: the length of its name is in bytes 26 and 27, the name in 30 and on. */
-static bool is_torch_save(const struct input_source *source)
+static bool input_source_is_torch_save(const struct input_source *source)
 {
     static const char end[] = "/data.pkl";
     const unsigned char *head = last_block(source);
@@ -284,11 +284,11 @@ static bool is_torch_save(const struct input_source *source)
            memcmp(head + 30 + length - (sizeof(end) - 1), end, sizeof(end) - 1) == 0;
 }
 
-static bool fits(const struct input_source *source, const struct input_format *format)
+static bool input_source_fits(const struct input_source *source, const struct input_format *format)
 {
     return source->block_bytes >= format->magic_bytes &&
            memcmp(last_block(source), format->magic, format->magic_bytes) == 0 &&
-           (!is_zip(format) || is_torch_save(source));
+           (!is_zip(format) || input_source_is_torch_save(source));
 }
 
 /* The format is set, not guessed, so that a damaged beginning is an error and not another format. */
@@ -315,13 +315,13 @@ static int open_archive(struct input_source *source, struct varve_message *messa
 int input_source_recognise(struct input_source *source, struct varve_message *message)
 {
     const struct input_format *format = formats;
-    if (read_block(source) != VARVE_OK) {
+    if (input_source_read_block(source) != VARVE_OK) {
         return fail_read(source, message);
     }
     if (source->block_bytes == 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is empty", source->path);
     }
-    while (!fits(source, format)) {
+    while (!input_source_fits(source, format)) {
         format++;
     }
     source->format = format;
@@ -338,7 +338,7 @@ static int decompress(struct input_source *source, struct varve_message *message
 {
     if (source->archive == NULL) {
         source->is_ended = source->is_file_at_end;
-        if (!source->is_ended && read_block(source) != VARVE_OK) {
+        if (!source->is_ended && input_source_read_block(source) != VARVE_OK) {
             return fail_read(source, message);
         }
         source->ready = last_block(source);

@@ -15,21 +15,21 @@
 #define EMPTY UINT64_MAX
 
 /* Addresses are multiples of 512 and lie together: the high half of the product spreads them. */
-static size_t slot_of(const struct map *map, uint64_t key)
+static size_t key_map_slot_of(const struct map *map, uint64_t key)
 {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
 
-static size_t find(const struct map *map, uint64_t key)
+static size_t key_map_find(const struct map *map, uint64_t key)
 {
-    size_t slot = slot_of(map, key);
+    size_t slot = key_map_slot_of(map, key);
     while (map->slots[2 * slot] != key && map->slots[2 * slot] != EMPTY) {
         slot = (slot + 1) & (map->capacity - 1);
     }
     return slot;
 }
 
-static bool grow(struct map *map)
+static bool key_map_grow(struct map *map)
 {
     struct map larger = {.capacity = map->capacity == 0 ? CAPACITY_MIN : 2 * map->capacity};
     larger.slots = malloc(larger.capacity * 2 * sizeof(*larger.slots));
@@ -41,7 +41,7 @@ static bool grow(struct map *map)
     }
     for (size_t i = 0; i < map->capacity; i++) {
         if (map->slots[2 * i] != EMPTY) {
-            size_t slot = find(&larger, map->slots[2 * i]);
+            size_t slot = key_map_find(&larger, map->slots[2 * i]);
             larger.slots[2 * slot] = map->slots[2 * i];
             larger.slots[2 * slot + 1] = map->slots[2 * i + 1];
         }
@@ -75,17 +75,17 @@ uint64_t *map_find(const struct map *map, uint64_t key)
     if (map->count == 0 || key == EMPTY) {
         return NULL;
     }
-    size_t slot = find(map, key);
+    size_t slot = key_map_find(map, key);
     return map->slots[2 * slot] == key ? &map->slots[2 * slot + 1] : NULL;
 }
 
 bool map_try_put(struct map *map, uint64_t key, uint64_t value)
 {
     assert(key != EMPTY);
-    if (2 * (map->count + 1) > map->capacity && !grow(map)) {
+    if (2 * (map->count + 1) > map->capacity && !key_map_grow(map)) {
         return false;
     }
-    size_t slot = find(map, key);
+    size_t slot = key_map_find(map, key);
     map->count += map->slots[2 * slot] == EMPTY ? 1 : 0;
     map->slots[2 * slot] = key;
     map->slots[2 * slot + 1] = value;
@@ -114,7 +114,7 @@ bool map_remove(struct map *map, uint64_t key, uint64_t *value_out)
             break;
         }
         /* it may move into the hole unless its own slot lies behind the hole */
-        if (((slot - slot_of(map, map->slots[2 * slot])) & (map->capacity - 1)) >=
+        if (((slot - key_map_slot_of(map, map->slots[2 * slot])) & (map->capacity - 1)) >=
             ((slot - hole) & (map->capacity - 1))) {
             map->slots[2 * hole] = map->slots[2 * slot];
             map->slots[2 * hole + 1] = map->slots[2 * slot + 1];

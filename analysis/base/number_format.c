@@ -119,7 +119,7 @@ struct format_text format_time_utc(int64_t seconds)
 }
 
 /* Bytes of the next character, or of what is none; `*is_shown`: it goes to the terminal as it is. */
-static size_t step(const char *text, bool *is_shown)
+static size_t number_format_step(const char *text, bool *is_shown)
 {
     size_t length = varve_utf8_shown(text, strnlen(text, 4));
     *is_shown = length > 0;
@@ -132,10 +132,10 @@ static char replacement(char byte)
 }
 
 /* One character of at most 4 bytes; returns how many went into `buffer`, and moves `*text` behind it. */
-static size_t take(char *buffer, const char **text)
+static size_t number_format_take(char *buffer, const char **text)
 {
     bool is_shown;
-    size_t length = step(*text, &is_shown);
+    size_t length = number_format_step(*text, &is_shown);
     if (is_shown) {
         memcpy(buffer, *text, length);
     } else {
@@ -179,7 +179,7 @@ size_t format_width(const char *text)
 {
     size_t width = 0;
     bool is_shown;
-    for (; *text != '\0'; text += step(text, &is_shown)) {
+    for (; *text != '\0'; text += number_format_step(text, &is_shown)) {
         width++;
     }
     return width;
@@ -192,12 +192,12 @@ void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t col
     bool is_shown;
     if (width > columns && columns > 0) {
         for (size_t skip = width - columns + 1; skip > 0; skip--) {
-            text += step(text, &is_shown);
+            text += number_format_step(text, &is_shown);
         }
         to = (size_t)snprintf(buffer, buffer_bytes, "…");
     }
     while (*text != '\0' && to + 4 < buffer_bytes) {
-        to += take(buffer + to, &text);
+        to += number_format_take(buffer + to, &text);
     }
     buffer[to] = '\0';
 }
@@ -209,7 +209,7 @@ void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t col
     size_t left = is_cut && columns > 0 ? columns - 1 : columns;
     size_t to = 0;
     for (; *text != '\0' && left > 0 && to + 4 + sizeof(mark) < buffer_bytes; left--) {
-        to += take(buffer + to, &text);
+        to += number_format_take(buffer + to, &text);
     }
     if (is_cut && to + sizeof(mark) <= buffer_bytes) {
         memcpy(buffer + to, mark, sizeof(mark) - 1);
@@ -309,7 +309,7 @@ void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t col
     bool is_shown;
     while (width + 1 > columns) {
         do {
-            rest += step(rest, &is_shown);
+            rest += number_format_step(rest, &is_shown);
             width--;
         } while (*rest != '\0' && *rest != '/');
         if (*rest == '\0') {
@@ -325,7 +325,7 @@ void format_print_safe(FILE *out, const char *text)
 {
     while (*text != '\0') {
         char character[4] = "";
-        fwrite(character, 1, take(character, &text), out);
+        fwrite(character, 1, number_format_take(character, &text), out);
     }
 }
 
@@ -339,7 +339,7 @@ void format_print_xml(FILE *out, const char *text)
     while (*text != '\0') {
         char character[8] = "";
         const char *shown = character;
-        take(character, &text);
+        number_format_take(character, &text);
         for (size_t i = 0; i < sizeof(entities) / sizeof(entities[0]); i++) {
             shown = strcmp(character, entities[i].text) == 0 ? entities[i].entity : shown;
         }
@@ -382,7 +382,7 @@ void format_print_lines(FILE *out, const char *text)
         const char *end = text + line;
         while (text < end) {
             char character[4] = "";
-            fwrite(character, 1, take(character, &text), out);
+            fwrite(character, 1, number_format_take(character, &text), out);
         }
         if (*text == '\n') {
             fputc(*text++, out);

@@ -53,7 +53,7 @@ static size_t line_width(const struct table *table, size_t columns)
 }
 
 /* Narrow what is text, the widest column first, then leave out the last columns; returns how many there are. */
-static size_t fit(struct table *table)
+static size_t table_fit(struct table *table)
 {
     size_t columns = table->column_count;
     size_t width = line_width(table, columns);
@@ -114,7 +114,7 @@ static size_t last_cell(char *const *row, size_t columns)
 
 void table_print(struct table *table, FILE *out, bool with_titles)
 {
-    size_t columns = fit(table);
+    size_t columns = table_fit(table);
     assert(table->column_count > 0 && table->cell_count % table->column_count == 0);
     if (with_titles) {
         fputs(table->indent, out);

@@ -138,7 +138,7 @@ static size_t line_break(const char *line, size_t bytes, size_t indent, size_t c
 #define FOLD_INDENT 4
 
 /* The text with its lines folded, and the marks moved along. Owner: the caller, by free. */
-static char *fold(const char *text)
+static char *terminal_fold_text(const char *text)
 {
     char *folded;
     size_t bytes;
@@ -180,7 +180,7 @@ static char *fold(const char *text)
 
 void terminal_print(FILE *out, const char *text)
 {
-    char *shown = terminal.is_folded && !terminal.has_full_names ? fold(text) : memory_copy_text(text);
+    char *shown = terminal.is_folded && !terminal.has_full_names ? terminal_fold_text(text) : memory_copy_text(text);
     size_t length = strlen(shown);
     size_t from = 0;
     for (size_t i = 0; i < terminal.count; i++) {

@@ -104,7 +104,7 @@ int command_hide(struct command_context *context, struct database *database, con
     return error;
 }
 
-static int fail_unknown(struct command_context *context, const char *name)
+static int command_fail_unknown(struct command_context *context, const char *name)
 {
     const char *names[sizeof(command_table) / sizeof(command_table[0])];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -159,8 +159,8 @@ static int run_about_database(const struct command *command, struct command_cont
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
 
-static int run(const struct command *command, struct command_context *context, const void *values,
-               const struct operands *operands)
+static int command_finish(const struct command *command, struct command_context *context, const void *values,
+                          const struct operands *operands)
 {
     const char *wrong = command->check != NULL ? command->check(values) : NULL;
     if (wrong != NULL) {
@@ -179,7 +179,7 @@ static int run_buffered(const struct command *command, struct command_context *c
     size_t bytes = 0;
     context->out = memory_stream(&text, &bytes);
     terminal_collect(context->out);
-    int status = run(command, context, values, operands);
+    int status = command_finish(command, context, values, operands);
     if (status == EXIT_STATUS_FAILED) {
         fclose(context->out); /* its line is out already, whatever else fails */
     } else {
@@ -214,8 +214,8 @@ static int run_words(const struct command *command, struct command_context *cont
         return command_fail(context, "%s", message.text);
     }
     database_set_timeout(operands.timeout_ns);
-    int status =
-        command->streams ? run(command, context, values, &operands) : run_buffered(command, context, values, &operands);
+    int status = command->streams ? command_finish(command, context, values, &operands)
+                                  : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;
 }
 
@@ -257,7 +257,7 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
     }
     const struct command *command = command_find(name);
     if (command == NULL) {
-        return fail_unknown(&context, name);
+        return command_fail_unknown(&context, name);
     }
     context.name = command->name;
     return run_command(command, &context, argc - 2, argv + 2);

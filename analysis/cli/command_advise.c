@@ -209,7 +209,7 @@ static void place_json(struct cJSON *object, const char *key, const struct capac
     json_add(object, key, value);
 }
 
-static struct cJSON *sites_json(const struct answer *answer)
+static struct cJSON *command_advise_sites_json(const struct answer *answer)
 {
     struct cJSON *array = json_array();
     for (size_t i = 0; i < answer->gone; i++) {
@@ -236,7 +236,7 @@ static struct cJSON *recorded_json(const struct replay_before *before)
     return object;
 }
 
-static void print_json(FILE *out, const struct answer *answer)
+static void command_advise_print_json(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
     struct cJSON *object = json_object();
@@ -258,7 +258,7 @@ static void print_json(FILE *out, const struct answer *answer)
         json_bool(object, "fits", answer->failed == 0);
         json_bool(object, "fits_with_settings", answer->fits);
         json_integer(object, "missing", (int64_t)missing(answer, most_frugal(answer)));
-        json_add(object, "must_go", sites_json(answer));
+        json_add(object, "must_go", command_advise_sites_json(answer));
     }
     json_print(object, out);
 }
@@ -280,7 +280,7 @@ static bool has_figure(const struct answer *answer, size_t figure)
     return has;
 }
 
-static void print_table(FILE *out, const struct answer *answer)
+static void command_advise_print_table(FILE *out, const struct answer *answer)
 {
     static const char *const numbers[] = {"1", "2", "3"};
     struct table_column columns[1 + SETTINGS_MAX] = {{"", false},
@@ -446,7 +446,7 @@ static void print_doubt(FILE *out, const struct answer *answer)
     format_print_wrapped(out, line, 0);
 }
 
-static void print_head(FILE *out, const struct answer *answer)
+static void command_advise_print_head(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
     if (advice->own.text[0] != '\0') {
@@ -477,11 +477,11 @@ static void print_check(FILE *out, const struct answer *answer)
     fputs(" gives these figures\n", out);
 }
 
-static void print_text(FILE *out, const struct answer *answer)
+static void command_advise_print_text(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
     const struct replay_figures *own = &advice->own.outcome.figures;
-    print_head(out, answer);
+    command_advise_print_head(out, answer);
     if (answer->capacity != 0) {
         print_capacity(out, answer);
     }
@@ -499,7 +499,7 @@ static void print_text(FILE *out, const struct answer *answer)
         print_pick(out, answer, i);
     }
     fputs("\n", out);
-    print_table(out, answer);
+    command_advise_print_table(out, answer);
     fputs("\n", out);
     print_check(out, answer);
 }
@@ -600,15 +600,16 @@ static int answer_history(struct command_context *context, const struct values *
                             message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
     if (values->json) {
-        print_json(context->out, answer);
+        command_advise_print_json(context->out, answer);
     } else {
-        print_text(context->out, answer);
+        command_advise_print_text(context->out, answer);
     }
     advise_free(&answer->advice);
     return 0;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_advise_run(struct command_context *context, const void *values_untyped,
+                              const struct operands *operands)
 {
     struct answer answer = {.path = operands->items[0]};
     struct varve_message message = {""};
@@ -648,5 +649,5 @@ const struct command command_advise = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .run = command_advise_run,
 };

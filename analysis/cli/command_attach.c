@@ -90,7 +90,7 @@ static bool parse_pid(struct command_context *context, const char *text, int32_t
     return true;
 }
 
-static void name_output(char *buffer, size_t bytes, int32_t pid)
+static void command_attach_name_output(char *buffer, size_t bytes, int32_t pid)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
@@ -108,14 +108,14 @@ static void name_output(char *buffer, size_t bytes, int32_t pid)
 }
 
 /* Until the program ends its terminal may be this one. */
-static void step(void *context, const char *stage, uint64_t done, uint64_t total)
+static void command_attach_step(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     if (strcmp(stage, "recording") != 0) {
         progress_step(context, stage, done, total);
     }
 }
 
-static void fill_options(const struct values *values, struct varve_collect_options *collect)
+static void command_attach_fill_options(const struct values *values, struct varve_collect_options *collect)
 {
     collect->overflow = (unsigned)values->overflow;
     collect->stacks = (unsigned)values->stacks;
@@ -130,7 +130,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->attach_ns = values->for_ns;
 }
 
-static void print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
+static void command_attach_print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
 {
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
@@ -158,12 +158,13 @@ static void print_hooked(FILE *err, const struct varve_collect_result *result)
     }
 }
 
-static void end_well(void)
+static void command_attach_end_well(void)
 {
     _exit(0);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_attach_run(struct command_context *context, const void *values_untyped,
+                              const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct varve_collect_options collect;
@@ -181,22 +182,22 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "%s is missing: build it, or install varve as a whole", library);
     }
     char output[4096];
-    name_output(output, sizeof(output), collect.attach_pid);
+    command_attach_name_output(output, sizeof(output), collect.attach_pid);
     struct progress progress;
     command_progress(context, &progress, values->quiet);
-    fill_options(values, &collect);
+    command_attach_fill_options(values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
     collect.preload_path = library;
-    collect.progress = step;
+    collect.progress = command_attach_step;
     collect.progress_context = &progress;
     int error = varve_collect_attach(&collect, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
-    memory_exhausted_then(end_well);
+    memory_exhausted_then(command_attach_end_well);
     if (!values->quiet) {
-        print_summary(context->err, collect.attach_pid, &result);
+        command_attach_print_summary(context->err, collect.attach_pid, &result);
     }
     print_hooked(context->err, &result);
     return 0;
@@ -224,7 +225,7 @@ const struct command command_attach = {
     .operands_min = 1,
     .operands_max = 1,
     .streams = true,
-    .run = run,
+    .run = command_attach_run,
 };
 
 /* ---- detach ---- */

@@ -85,7 +85,7 @@ struct subject {
 
 /* ---- the bounds of a device ---- */
 
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
+static uint64_t command_bound_round_up(uint64_t bytes, uint64_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -115,8 +115,9 @@ static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct plac
     uint64_t sum = 0;
     size_t count = 0; /* of the pool, so far */
     for (size_t i = 0; i < lifetimes->count; i++) {
-        scratch[count++] = (struct placement_buffer){
-            .lower = sorted[i]->lower, .upper = sorted[i]->upper, .size = round_up(sorted[i]->size, BLOCK_BYTES)};
+        scratch[count++] = (struct placement_buffer){.lower = sorted[i]->lower,
+                                                     .upper = sorted[i]->upper,
+                                                     .size = command_bound_round_up(sorted[i]->size, BLOCK_BYTES)};
         if (i + 1 == lifetimes->count || compare_pools(&sorted[i], &sorted[i + 1]) != 0) {
             sum += placement_load(scratch, count);
             count = 0;
@@ -130,7 +131,7 @@ static uint64_t load_in(const struct subject *subject, struct placement_buffer *
 {
     for (size_t i = 0; i < subject->count; i++) {
         scratch[i] = subject->buffers[i];
-        scratch[i].size = round_up(scratch[i].size, unit);
+        scratch[i].size = command_bound_round_up(scratch[i].size, unit);
     }
     return placement_load(scratch, subject->count);
 }
@@ -140,7 +141,7 @@ static void find_bounds(struct subject *subject, const struct history_lifetimes 
     struct placement_buffer *scratch = memory_resize(NULL, (subject->count + 1) * sizeof(*scratch));
     subject->bounds.load = load_in(subject, scratch, 1);
     subject->bounds.block_load = load_in(subject, scratch, BLOCK_BYTES);
-    subject->bounds.page_load = round_up(subject->bounds.block_load, PAGE_BYTES);
+    subject->bounds.page_load = command_bound_round_up(subject->bounds.block_load, PAGE_BYTES);
     subject->bounds.block_pages = load_in(subject, scratch, PAGE_BYTES);
     subject->bounds.pool_load = pool_load(lifetimes, scratch);
     free(scratch);
@@ -169,8 +170,8 @@ static int too_small(const struct subject *subject, uint64_t capacity, struct va
         subject->path, subject->buffers[largest].lower, subject->device, subject->buffers[largest].size, capacity);
 }
 
-static int place(struct subject *subject, const struct values *values, struct progress *progress,
-                 struct varve_message *message)
+static int command_bound_place(struct subject *subject, const struct values *values, struct progress *progress,
+                               struct varve_message *message)
 {
     uint64_t usual = subject->file != NULL ? 1 : BLOCK_BYTES;
     struct placement_options how = {
@@ -195,7 +196,8 @@ static int place(struct subject *subject, const struct values *values, struct pr
 
 /* ---- what is printed ---- */
 
-static void add_row(struct table *table, const char *title, uint64_t bytes, uint64_t load, const char *remark)
+static void command_bound_add_row(struct table *table, const char *title, uint64_t bytes, uint64_t load,
+                                  const char *remark)
 {
     char above[32] = "";
     if (load > 0 && bytes != load) {
@@ -222,7 +224,7 @@ static void print_fit(FILE *out, const struct subject *subject, uint64_t capacit
     }
 }
 
-static void print_text(FILE *out, const struct subject *subject, uint64_t capacity)
+static void command_bound_print_text(FILE *out, const struct subject *subject, uint64_t capacity)
 {
     static const struct table_column columns[] = {{"", false}, {"bytes", true}, {"above load", true}, {"", false}};
     const struct placement_result *result = &subject->result;
@@ -237,20 +239,20 @@ static void print_text(FILE *out, const struct subject *subject, uint64_t capaci
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     if (subject->file != NULL) {
-        add_row(&table, "load: most bytes that live at a time", result->load, result->load, "");
+        command_bound_add_row(&table, "load: most bytes that live at a time", result->load, result->load, "");
     } else {
-#define BOUND_ROW(name, title) add_row(&table, title, subject->bounds.name, result->load, "");
+#define BOUND_ROW(name, title) command_bound_add_row(&table, title, subject->bounds.name, result->load, "");
         BOUND_LIST(BOUND_ROW)
 #undef BOUND_ROW
     }
     snprintf(remark, sizeof(remark), "%s%s, %s", result->optimal ? "optimal: " : "", result->method,
              format_duration((int64_t)(result->seconds * 1e9)).text);
-    add_row(&table, "best placement found", result->height, result->load, remark);
+    command_bound_add_row(&table, "best placement found", result->height, result->load, remark);
     if (!result->optimal) {
-        add_row(&table, "no placement is below", result->bound, result->load, "");
+        command_bound_add_row(&table, "no placement is below", result->bound, result->load, "");
     }
     if (subject->peak_reserved > 0) {
-        add_row(&table, "peak reserved, as recorded", (uint64_t)subject->peak_reserved, result->load, "");
+        command_bound_add_row(&table, "peak reserved, as recorded", (uint64_t)subject->peak_reserved, result->load, "");
     }
     table_print(&table, out, true);
     table_free(&table);
@@ -303,7 +305,7 @@ static void print_subjects(struct command_context *context, const struct values 
         } else if (values->json) {
             json_print(subject_json(&subjects[i], (uint64_t)values->capacity), context->out);
         } else {
-            print_text(context->out, &subjects[i], (uint64_t)values->capacity);
+            command_bound_print_text(context->out, &subjects[i], (uint64_t)values->capacity);
         }
     }
     if (array != NULL) {
@@ -332,7 +334,7 @@ static int bound_file(struct command_context *context, const struct values *valu
     }
     subject.buffers = file.buffers;
     subject.count = file.count;
-    error = place(&subject, values, progress, message);
+    error = command_bound_place(&subject, values, progress, message);
     progress_end(progress);
     if (error == VARVE_OK && values->output != NULL) {
         error = output_file(values->output, values->force, write_placement, &subject, message);
@@ -358,7 +360,7 @@ static int bound_device(const struct history *history, struct subject *subject, 
         subject->buffers[i] =
             (struct placement_buffer){.lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
     }
-    int error = place(subject, values, progress, message); /* refuses sizes whose sums are too large */
+    int error = command_bound_place(subject, values, progress, message); /* refuses sizes whose sums are too large */
     if (error == VARVE_OK) {
         find_bounds(subject, &lifetimes);
         error = replay_recorded_peak(device, &subject->peak_reserved);
@@ -368,8 +370,8 @@ static int bound_device(const struct history *history, struct subject *subject, 
 }
 
 /* Devices with events or blocks, and that are asked for. */
-static size_t find_devices(const struct history *history, const struct values *values, const char *path,
-                           struct subject *subjects)
+static size_t command_bound_find_devices(const struct history *history, const struct values *values, const char *path,
+                                         struct subject *subjects)
 {
     size_t count = 0;
     for (size_t i = 0; i < history->device_count; i++) {
@@ -386,7 +388,7 @@ static int bound_history(struct command_context *context, const struct values *v
                          const struct history *history, struct progress *progress, struct varve_message *message)
 {
     struct subject *subjects = memory_resize(NULL, (history->device_count + 1) * sizeof(*subjects));
-    size_t count = find_devices(history, values, path, subjects);
+    size_t count = command_bound_find_devices(history, values, path, subjects);
     int error = VARVE_OK;
     if (count == 0 && values->device >= 0) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
@@ -415,7 +417,8 @@ static int bound_history(struct command_context *context, const struct values *v
     return error;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_bound_run(struct command_context *context, const void *values_untyped,
+                             const struct operands *operands)
 {
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
@@ -467,5 +470,5 @@ const struct command command_bound = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .run = command_bound_run,
 };

@@ -44,7 +44,7 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static const char *check(const void *values_untyped)
+static const char *command_compare_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
@@ -70,7 +70,7 @@ static int sign(int64_t a, int64_t b)
 }
 
 /* Those that serve all requests come first, then by what they reserve and what their calls take. */
-static int compare_rows(const void *a_untyped, const void *b_untyped)
+static int command_compare_rows(const void *a_untyped, const void *b_untyped)
 {
     const struct row *a = a_untyped, *b = b_untyped;
     int result = sign(failures(a), failures(b));
@@ -80,14 +80,14 @@ static int compare_rows(const void *a_untyped, const void *b_untyped)
 }
 
 /* The first setting stays in front: the others are compared with it. Owner: the caller, by free. */
-static struct row *order(const struct whatif_settings *settings, const struct whatif_outcome *outcomes)
+static struct row *command_compare_order(const struct whatif_settings *settings, const struct whatif_outcome *outcomes)
 {
     struct row *rows = memory_resize(NULL, settings->count * sizeof(*rows));
     for (size_t i = 0; i < settings->count; i++) {
         rows[i] = (struct row){.setting = &settings->items[i], .outcome = &outcomes[i], .number = i};
     }
     if (settings->count > 1) {
-        qsort(rows + 1, settings->count - 1, sizeof(*rows), compare_rows);
+        qsort(rows + 1, settings->count - 1, sizeof(*rows), command_compare_rows);
     }
     return rows;
 }
@@ -106,7 +106,7 @@ static void add_difference(struct table *table, int64_t base, int64_t value)
     table_add(table, value == base ? "=" : text);
 }
 
-static void print_costs(FILE *out, const struct row *rows, size_t count)
+static void command_compare_print_costs(FILE *out, const struct row *rows, size_t count)
 {
     static const struct table_column columns[] = {{"", false},
                                                   {"peak reserved", true},
@@ -165,7 +165,7 @@ static void print_metrics(FILE *out, const struct grid_trace *trace, const struc
     table_free(&table);
 }
 
-static void print_meanings(FILE *out)
+static void command_compare_print_meanings(FILE *out)
 {
     fputs("\n", out);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
@@ -190,7 +190,7 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
 }
 
 /* Those that can't begin with what a trace that began late begins with, and what they have reserved then. */
-static void print_others(FILE *out, const struct row *rows, size_t count)
+static void command_compare_print_others(FILE *out, const struct row *rows, size_t count)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -228,11 +228,11 @@ static void print_start(FILE *out, const struct row *rows, size_t count)
         fputs("  the trace began late: calls of the device before it are not counted\n", out);
     }
     if (is_late && !is_inherited) {
-        print_others(out, rows, count);
+        command_compare_print_others(out, rows, count);
     }
 }
 
-static void print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
+static void command_compare_print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     const struct whatif_demand *demand = &trace->demand;
     format_print_safe(out, format_base_name(trace->path));
@@ -249,7 +249,7 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
                 format_count((int64_t)demand->failed).text,
                 format_plural((int64_t)demand->failed, "request", "requests"), demand->failed == 1 ? "is" : "are");
     }
-    print_costs(out, rows, count);
+    command_compare_print_costs(out, rows, count);
     print_start(out, rows, count);
     print_metrics(out, trace, rows, count);
     if (whatif_knew_future(trace->whatif)) {
@@ -328,7 +328,7 @@ static void print_csv_header(FILE *out)
     fputs("\n", out);
 }
 
-static void print_csv_row(FILE *out, const struct grid_trace *trace, const struct row *row)
+static void command_compare_print_csv_row(FILE *out, const struct grid_trace *trace, const struct row *row)
 {
     const struct whatif_outcome *outcome = row->outcome;
     const struct replay_figures *figures = &outcome->figures;
@@ -379,16 +379,16 @@ static void print_trace(struct command_context *context, const struct values *va
                         const struct whatif_settings *settings, const struct whatif_outcome *outcomes, bool is_one,
                         struct cJSON **answer)
 {
-    struct row *rows = order(settings, outcomes);
+    struct row *rows = command_compare_order(settings, outcomes);
     for (size_t i = 0; i < settings->count; i++) {
         if (values->json) {
             grid_add_json(answer, is_one, row_json(trace, &rows[i]));
         } else if (values->csv) {
-            print_csv_row(context->out, trace, &rows[i]);
+            command_compare_print_csv_row(context->out, trace, &rows[i]);
         }
     }
     if (!values->json && !values->csv) {
-        print_text(context->out, trace, rows, settings->count);
+        command_compare_print_text(context->out, trace, rows, settings->count);
     }
     free(rows);
 }
@@ -419,7 +419,8 @@ static int compare_trace(struct command_context *context, const struct values *v
     return error;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_compare_run(struct command_context *context, const void *values_untyped,
+                               const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct varve_message message = {""};
@@ -444,7 +445,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (answer != NULL) {
         json_print(answer, context->out);
     } else if (!values->csv && error == VARVE_OK) {
-        print_meanings(context->out);
+        command_compare_print_meanings(context->out);
     }
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
@@ -469,6 +470,6 @@ const struct command command_compare = {
     .operands_min = 1,
     .operands_max = OPERANDS_MAX,
     .reads_database = true,
-    .check = check,
-    .run = run,
+    .check = command_compare_check,
+    .run = command_compare_run,
 };

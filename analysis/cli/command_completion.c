@@ -51,7 +51,7 @@ static void each_option(FILE *out, const struct command *command,
     write(out, command, &option_help);
 }
 
-static void write_words(FILE *out, const char *const *words, const char *before)
+static void command_completion_write_words(FILE *out, const char *const *words, const char *before)
 {
     for (size_t i = 0; words[i] != NULL; i++) {
         fprintf(out, "%s%s%s", i > 0 ? " " : "", before, words[i]);
@@ -141,7 +141,7 @@ static void bash_name(FILE *out, const struct command *command, const struct opt
     if (option->kind == OPTION_MODE) {
         char before[NAME_BYTES];
         snprintf(before, sizeof(before), "--%s=", option->name);
-        write_words(out, option->choices, before);
+        command_completion_write_words(out, option->choices, before);
         fputc(' ', out);
     }
 }
@@ -165,7 +165,7 @@ static void bash_value(FILE *out, const struct command *command, const struct op
     fprintf(out, "'%s --%s') ", command->name, option->name);
     if (option->choices != NULL) {
         fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
-        write_words(out, option->choices, "");
+        command_completion_write_words(out, option->choices, "");
         fputs("' -- \"$cur\") ;;\n", out);
     } else {
         fputs("_varve_files \"$cur\" ;;\n", out);
@@ -183,7 +183,7 @@ static void bash_command(FILE *out, const struct command *command)
         fputs("        program=1\n", out);
     } else if (command->operand_choices != NULL) {
         fputs("        choices='", out);
-        write_words(out, command->operand_choices, "");
+        command_completion_write_words(out, command->operand_choices, "");
         fputs("'\n", out);
     } else {
         fprintf(out, "        files=%d\n", file_operands(command));
@@ -235,7 +235,7 @@ static void zsh_option(FILE *out, const struct command *command, const struct op
     }
     if (option->choices != NULL) {
         fputc('(', out);
-        write_words(out, option->choices, "");
+        command_completion_write_words(out, option->choices, "");
         fputc(')', out);
     } else if (option_is_path(option)) {
         fputs("_files", out);
@@ -253,7 +253,7 @@ static void zsh_command(FILE *out, const struct command *command)
         fputs("            '(-)1:program: _command_names -e' \\\n            '*::argument: _normal'\n", out);
     } else if (command->operand_choices != NULL) {
         fputs("            '1: :(", out);
-        write_words(out, command->operand_choices, "");
+        command_completion_write_words(out, command->operand_choices, "");
         fputs(")'\n", out);
     } else {
         for (int i = 1; i <= files; i++) {
@@ -320,7 +320,7 @@ static void fish_option(FILE *out, const struct command *command, const struct o
     }
     if (option->choices != NULL) {
         fputs(" -a '", out);
-        write_words(out, option->choices, "");
+        command_completion_write_words(out, option->choices, "");
         fputc('\'', out);
     }
     fputs(" -d '", out);
@@ -341,7 +341,7 @@ static void fish_command(FILE *out, const struct command *command)
         fputs(")'\n", out);
     } else if (command->operand_choices != NULL) {
         fprintf(out, "complete -c varve -n '__varve_is %s' -a '", command->name);
-        write_words(out, command->operand_choices, "");
+        command_completion_write_words(out, command->operand_choices, "");
         fputs("'\n", out);
     } else if (file_operands(command) > 0) {
         fprintf(out, "complete -c varve -n '__varve_is %s' -F\n", command->name);
@@ -369,7 +369,7 @@ static void write_fish(FILE *out)
     }
 }
 
-static int run(struct command_context *context, const void *values, const struct operands *operands)
+static int command_completion_run(struct command_context *context, const void *values, const struct operands *operands)
 {
     static void (*const writers[])(FILE * out) = {write_bash, write_zsh, write_fish};
     (void)values;
@@ -397,5 +397,5 @@ const struct command command_completion = {
     .operand_choices = shells,
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .run = command_completion_run,
 };

@@ -125,7 +125,7 @@ static int find_moments(const struct values *values, struct growth *growth, stru
     return result;
 }
 
-static int check_domain(const struct growth *growth, struct varve_message *message)
+static int command_diff_check_domain(const struct growth *growth, struct varve_message *message)
 {
     struct varve_message of_b = {""};
     const char *domain = growth->options.domain;
@@ -154,7 +154,7 @@ static int run_growth(struct command_context *context, const struct values *valu
     if (is_of_one && growth.options.metric == GROWTH_PEAK) {
         return command_fail(context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
     }
-    int result = check_domain(&growth, &message);
+    int result = command_diff_check_domain(&growth, &message);
     if (result == VARVE_OK && is_of_one) {
         result = find_moments(values, &growth, &message);
     }
@@ -176,7 +176,7 @@ static int run_growth(struct command_context *context, const struct values *valu
 }
 
 /* What is wrong with the options, NULL if nothing is. */
-static const char *check_values(const struct values *values, int operands)
+static const char *command_diff_check_values(const struct values *values, int operands)
 {
     bool has_marks = values->from != NULL || values->to != NULL;
     if (values->quiet && values->json) {
@@ -197,10 +197,11 @@ static const char *check_values(const struct values *values, int operands)
     return NULL;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_diff_run(struct command_context *context, const void *values_untyped,
+                            const struct operands *operands)
 {
     const struct values *values = values_untyped;
-    const char *wrong = check_values(values, operands->count);
+    const char *wrong = command_diff_check_values(values, operands->count);
     struct varve_message message = {""};
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
@@ -246,5 +247,5 @@ const struct command command_diff = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 2,
-    .run = run,
+    .run = command_diff_run,
 };

@@ -131,7 +131,7 @@ static int fail_option(const char *option, const char *wanted, const char *text,
 }
 
 /* Of a log that is large enough no share is a limit. */
-static uint64_t share_of(double factor, uint64_t whole)
+static uint64_t command_dtr_share_of(double factor, uint64_t whole)
 {
     double part = factor * (double)whole;
     return part < 0x1p63 ? (uint64_t)part : VARVE_REMAT_UNLIMITED;
@@ -176,7 +176,7 @@ static bool read_three_bytes(const char *text, double values_out[3])
     return word == NULL;
 }
 
-static int read_range(const char *text, struct range *range_out, struct varve_message *message)
+static int command_dtr_read_range(const char *text, struct range *range_out, struct varve_message *message)
 {
     const char *rest;
     double three[3];
@@ -214,15 +214,17 @@ static int read_request(const struct values *values, struct request *request_out
         }
         request_out->budget = (uint64_t)bytes;
     }
-    return values->sweep != NULL ? read_range(values->sweep, &request_out->sweep, message) : VARVE_OK;
+    return values->sweep != NULL ? command_dtr_read_range(values->sweep, &request_out->sweep, message) : VARVE_OK;
 }
 
 /* What depends on the log. */
 static void apply_request(const struct request *request, const struct dtr_result *baseline, struct dtr_options *play)
 {
-    play->remat_limit_ns =
-        request->limit < 0 ? VARVE_REMAT_UNLIMITED : share_of(request->limit, baseline->counters.model_compute_ns);
-    play->budget = request->ratio < 0 ? request->budget : share_of(request->ratio, baseline->counters.max_used_bytes);
+    play->remat_limit_ns = request->limit < 0
+                               ? VARVE_REMAT_UNLIMITED
+                               : command_dtr_share_of(request->limit, baseline->counters.model_compute_ns);
+    play->budget =
+        request->ratio < 0 ? request->budget : command_dtr_share_of(request->ratio, baseline->counters.max_used_bytes);
 }
 
 /* Owner: the caller, by free. Ratios that give the same budget are one point. */
@@ -233,7 +235,7 @@ static struct dtr_point *make_points(const struct range *range, uint64_t peak, s
     struct dtr_point *points = memory_resize(NULL, count * sizeof(*points));
     for (size_t i = 0; i < count; i++) {
         double value = range->low + (double)i * range->step;
-        uint64_t budget = range->is_ratio ? share_of(value, peak) : (uint64_t)value;
+        uint64_t budget = range->is_ratio ? command_dtr_share_of(value, peak) : (uint64_t)value;
         if (kept == 0 || points[kept - 1].budget != budget) {
             points[kept++] = (struct dtr_point){.budget = budget};
         }
@@ -332,8 +334,9 @@ static int answer_overview(struct command_context *context, const struct values 
     return error;
 }
 
-static int answer(struct command_context *context, const struct values *values, const struct request *request,
-                  struct dtr_subject *subject, struct dtr_options *play, struct varve_message *message)
+static int command_dtr_answer(struct command_context *context, const struct values *values,
+                              const struct request *request, struct dtr_subject *subject, struct dtr_options *play,
+                              struct varve_message *message)
 {
     int error = dtr_play_baseline(subject->log, play->progress, &subject->baseline, message);
     if (error != VARVE_OK) {
@@ -393,7 +396,7 @@ static int read_allocator(const struct values *values, struct dtr_allocator_opti
     return values->conf == NULL ? VARVE_OK : varve_alloc_config_parse(values->conf, &allocator_out->config, message);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_dtr_run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
     const char *wrong = wrong_together(values);
@@ -420,7 +423,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     VARVE_THEN(error, dtr_log_read(operands->items[0], &progress, &log, &message));
     if (error == VARVE_OK) {
         struct dtr_subject subject = {.path = operands->items[0], .log = log, .options = &play};
-        error = answer(context, values, &request, &subject, &play, &message);
+        error = command_dtr_answer(context, values, &request, &subject, &play, &message);
     }
     progress_end(&progress);
     dtr_log_free(log);
@@ -448,5 +451,5 @@ const struct command command_dtr = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .run = command_dtr_run,
 };

@@ -223,7 +223,7 @@ static int export_python(const struct export_values *values, const struct operan
     return export_by_python(&export, message);
 }
 
-static const char *check(const void *values_untyped)
+static const char *command_export_check(const void *values_untyped)
 {
     const struct export_values *values = values_untyped;
     const struct format_traits *format = &traits[values->format];
@@ -255,12 +255,12 @@ static const char *check(const void *values_untyped)
 }
 
 /* Folders are looked at by what writes them. */
-static bool is_folder(const struct export_values *values)
+static bool command_export_is_folder(const struct export_values *values)
 {
     return traits[values->format].is_by_python || (values->format == FORMAT_CSV && values->view == NULL);
 }
 
-static int run(struct command_context *context, const void *values, const struct operands *operands)
+static int command_export_run(struct command_context *context, const void *values, const struct operands *operands)
 {
     const struct export_values *chosen = values;
     struct varve_message message = {""};
@@ -270,7 +270,7 @@ static int run(struct command_context *context, const void *values, const struct
                             format_names[chosen->format]);
     }
     int error = VARVE_OK;
-    if (chosen->output != NULL && !is_stdout(chosen) && !is_folder(chosen)) {
+    if (chosen->output != NULL && !is_stdout(chosen) && !command_export_is_folder(chosen)) {
         error = output_check(chosen->output, chosen->force, operands->items, operands->count, &message);
     }
     if (error == VARVE_OK && traits[chosen->format].is_by_python) {
@@ -308,10 +308,10 @@ const struct command command_export = {
     .reads_database = true,
     .hides = true,
     .streams = true,
-    .check = check,
+    .check = command_export_check,
     .defaults = &defaults,
     .values_bytes = sizeof(struct export_values),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .run = command_export_run,
 };

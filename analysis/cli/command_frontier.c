@@ -49,7 +49,7 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static const char *check(const void *values_untyped)
+static const char *command_frontier_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->json && values->csv                               ? "--json and --csv are mutually exclusive"
@@ -76,7 +76,7 @@ static void add_share(struct table *table, uint64_t part, uint64_t whole)
     table_add(table, whole > 0 ? text : "-");
 }
 
-static void print_table(FILE *out, const struct answer *answer)
+static void command_frontier_print_table(FILE *out, const struct answer *answer)
 {
     static const struct table_column columns[] = {
         {"", false},       {"frontier", true},     {"/ load", true},       {"unlimited peak", true},
@@ -103,7 +103,7 @@ static void print_table(FILE *out, const struct answer *answer)
     table_free(&table);
 }
 
-static void print_remark(FILE *out, const struct answer *answer, size_t index)
+static void command_frontier_print_remark(FILE *out, const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
     char name[GRID_NAME_BYTES];
@@ -123,7 +123,7 @@ static void print_remark(FILE *out, const struct answer *answer, size_t index)
     format_print_wrapped(out, line, 4);
 }
 
-static void print_text(FILE *out, const struct answer *answer)
+static void command_frontier_print_text(FILE *out, const struct answer *answer)
 {
     const struct whatif_demand *demand = &answer->trace->demand;
     format_print_safe(out, format_base_name(answer->trace->path));
@@ -142,12 +142,12 @@ static void print_text(FILE *out, const struct answer *answer)
                 demand->failed == 1 ? "it is" : "they are",
                 answer->served_only ? "left out" : "to be served, too (--served-only: not)");
     }
-    print_table(out, answer);
+    command_frontier_print_table(out, answer);
     if (whatif_knew_future(answer->trace->whatif)) {
         fputs("  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n", out);
     }
     for (size_t i = 0; i < answer->settings->count; i++) {
-        print_remark(out, answer, i);
+        command_frontier_print_remark(out, answer, i);
     }
 }
 
@@ -185,7 +185,7 @@ static struct cJSON *frontier_json(const struct answer *answer, size_t index)
     return object;
 }
 
-static void print_csv_row(FILE *out, const struct answer *answer, size_t index)
+static void command_frontier_print_csv_row(FILE *out, const struct answer *answer, size_t index)
 {
     const struct whatif_setting *setting = &answer->settings->items[index];
     const struct frontier *frontier = &answer->frontiers[index];
@@ -209,18 +209,18 @@ static void print_csv_row(FILE *out, const struct answer *answer, size_t index)
 
 /* ---- the command ---- */
 
-static void print_answer(struct command_context *context, const struct values *values, const struct answer *answer,
-                         bool is_one, struct cJSON **json)
+static void command_frontier_print_answer(struct command_context *context, const struct values *values,
+                                          const struct answer *answer, bool is_one, struct cJSON **json)
 {
     for (size_t i = 0; i < answer->settings->count; i++) {
         if (values->json) {
             grid_add_json(json, is_one, frontier_json(answer, i));
         } else if (values->csv) {
-            print_csv_row(context->out, answer, i);
+            command_frontier_print_csv_row(context->out, answer, i);
         }
     }
     if (!values->json && !values->csv) {
-        print_text(context->out, answer);
+        command_frontier_print_text(context->out, answer);
     }
 }
 
@@ -246,7 +246,7 @@ static int answer_trace(struct command_context *context, const struct values *va
         answer.frontiers = frontiers;
         answer.load = values->served_only ? trace.demand.device_load : trace.demand.device_load_all;
         answer.sum = values->served_only ? trace.demand.load : trace.demand.load_all;
-        print_answer(context, values, &answer, is_one, json);
+        command_frontier_print_answer(context, values, &answer, is_one, json);
         free(frontiers);
         grid_close(&trace);
     }
@@ -254,7 +254,8 @@ static int answer_trace(struct command_context *context, const struct values *va
     return error;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_frontier_run(struct command_context *context, const void *values_untyped,
+                                const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct grid_options grid = values->grid;
@@ -307,6 +308,6 @@ const struct command command_frontier = {
     .operands_min = 1,
     .operands_max = OPERANDS_MAX,
     .reads_database = true,
-    .check = check,
-    .run = run,
+    .check = command_frontier_check,
+    .run = command_frontier_run,
 };

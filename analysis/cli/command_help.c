@@ -18,7 +18,7 @@ struct help_values {
     bool man;
 };
 
-static void print_option(FILE *out, const struct option_spec *option)
+static void command_help_print_option(FILE *out, const struct option_spec *option)
 {
     char letter[8] = "";
     if (option->letter != 0) {
@@ -50,13 +50,13 @@ void help_print_command(FILE *out, const struct command *command)
     fputs("\noptions:\n", out);
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT) {
-            print_option(out, option);
+            command_help_print_option(out, option);
         }
     }
     for (const struct option_spec *option = options_common(command); option->kind != OPTION_END; option++) {
-        print_option(out, option);
+        command_help_print_option(out, option);
     }
-    print_option(out, &option_help);
+    command_help_print_option(out, &option_help);
     fprintf(out, "\nexamples:\n%s", command->examples);
 }
 
@@ -79,7 +79,7 @@ void help_print(FILE *out)
           out);
 }
 
-static int run(struct command_context *context, const void *values, const struct operands *operands)
+static int command_help_run(struct command_context *context, const void *values, const struct operands *operands)
 {
     if (((const struct help_values *)values)->man) {
         return operands->count == 0
@@ -121,5 +121,5 @@ const struct command command_help = {
     .values_bytes = sizeof(struct help_values),
     .operand_choices = names,
     .operands_max = 1,
-    .run = run,
+    .run = command_help_run,
 };

@@ -271,7 +271,8 @@ static int file_run(struct command_context *context, const struct values *values
                : log_run(context, values, operands, input, source);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_import_run(struct command_context *context, const void *values_untyped,
+                              const struct operands *operands)
 {
     const struct values *values = values_untyped;
     const char *source = operands->items[0];
@@ -321,5 +322,5 @@ const struct command command_import = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = OPERANDS_MAX,
-    .run = run,
+    .run = command_import_run,
 };

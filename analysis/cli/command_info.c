@@ -76,7 +76,7 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
     return object;
 }
 
-static int64_t file_bytes(const struct database *database)
+static int64_t command_info_file_bytes(const struct database *database)
 {
     struct stat status;
     return stat(database_path(database), &status) == 0 ? (int64_t)status.st_size : 0;
@@ -86,7 +86,7 @@ static void info_json(FILE *out, struct database *database)
 {
     struct cJSON *object = json_object();
     report_header_json(object, database);
-    json_integer(object, "file_bytes", file_bytes(database));
+    json_integer(object, "file_bytes", command_info_file_bytes(database));
     struct report_loss loss;
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
@@ -104,8 +104,8 @@ static void info_json(FILE *out, struct database *database)
     json_print(object, out);
 }
 
-static void print_part(FILE *out, struct database *database, const char *title, const struct query *query,
-                       int64_t limit)
+static void command_info_print_part(FILE *out, struct database *database, const char *title, const struct query *query,
+                                    int64_t limit)
 {
     fprintf(out, "\n%s\n", title);
     if (query_print(out, database, query, limit) == 0) {
@@ -113,7 +113,7 @@ static void print_part(FILE *out, struct database *database, const char *title, 
     }
 }
 
-static void print_rest(FILE *out, int64_t all, int64_t shown)
+static void command_info_print_rest(FILE *out, int64_t all, int64_t shown)
 {
     if (all > shown) {
         fprintf(out, "  and %s more (--top N shows more)\n", format_count(all - shown).text);
@@ -133,11 +133,11 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
     };
     int64_t all = database_integer(database, "SELECT count(*) FROM stream", 0);
     if (database_integer(database, "SELECT count(*) FROM device", 0) > 0) {
-        print_part(out, database, "GPUs", &devices, INT64_MAX);
+        command_info_print_part(out, database, "GPUs", &devices, INT64_MAX);
     }
     if (all > 0) {
-        print_part(out, database, "Streams of GPUs", &streams, top);
-        print_rest(out, all, top);
+        command_info_print_part(out, database, "Streams of GPUs", &streams, top);
+        command_info_print_rest(out, all, top);
     }
 }
 
@@ -173,27 +173,27 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     struct report_loss loss;
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
-    fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(database)).text);
-    print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
-    print_part(out, database, "Processes, a line for each program that they ran", &queries[1], top);
-    print_rest(out, database_integer(database, "SELECT images FROM recording", 0), top);
+    fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(command_info_file_bytes(database)).text);
+    command_info_print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
+    command_info_print_part(out, database, "Processes, a line for each program that they ran", &queries[1], top);
+    command_info_print_rest(out, database_integer(database, "SELECT images FROM recording", 0), top);
     if (loss.unrecorded > 0) {
-        print_part(out, database, "Programs that could not be recorded", &programs, top);
-        print_rest(out, loss.unrecorded, top);
+        command_info_print_part(out, database, "Programs that could not be recorded", &programs, top);
+        command_info_print_rest(out, loss.unrecorded, top);
     }
-    print_part(out, database, "Threads that recorded, by events", &queries[2], top);
-    print_rest(out, loss.threads, top);
+    command_info_print_part(out, database, "Threads that recorded, by events", &queries[2], top);
+    command_info_print_rest(out, loss.threads, top);
     print_devices(out, database, top);
     if (storage_is_there(database)) {
         fputs("\nStorages\n", out);
         storage_totals_print(out, database, STORAGE_ROWS);
     }
-    print_part(out, database, "Events by kind", &queries[3], 0);
-    print_part(out, database, "Health of the recording (stats)", &queries[4], 0);
+    command_info_print_part(out, database, "Events by kind", &queries[3], 0);
+    command_info_print_part(out, database, "Health of the recording (stats)", &queries[4], 0);
 }
 
-static int answer(struct command_context *context, struct database *database, const void *values_untyped,
-                  struct varve_message *message)
+static int command_info_answer(struct command_context *context, struct database *database, const void *values_untyped,
+                               struct varve_message *message)
 {
     const struct values *values = values_untyped;
     (void)message;
@@ -218,5 +218,5 @@ const struct command command_info = {
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .takes_cut_off = true,
-    .answer = answer,
+    .answer = command_info_answer,
 };

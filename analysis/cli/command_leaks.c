@@ -66,7 +66,7 @@ static bool is_of_storages(const struct values *values)
     return values->query.domain != NULL && strcmp(values->query.domain, STORAGE_DOMAIN) == 0;
 }
 
-static const char *check(const void *values_untyped)
+static const char *command_leaks_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     const struct leak_query *query = &values->query;
@@ -100,8 +100,8 @@ static int answer_storages(struct command_context *context, struct database *dat
     return error;
 }
 
-static int answer(struct command_context *context, struct database *database, const void *values_untyped,
-                  struct varve_message *message)
+static int command_leaks_answer(struct command_context *context, struct database *database, const void *values_untyped,
+                                struct varve_message *message)
 {
     const struct values *values = values_untyped;
     if (values->width > 0) {
@@ -152,6 +152,6 @@ const struct command command_leaks = {
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .check = check,
-    .answer = answer,
+    .check = command_leaks_check,
+    .answer = command_leaks_answer,
 };

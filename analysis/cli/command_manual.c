@@ -40,7 +40,7 @@ static void print_word(FILE *out, const char *word, size_t length)
 }
 
 /* Sentence by sentence, a line each; no line begins with what roff takes for a request. */
-static void print_text(FILE *out, const char *text)
+static void command_manual_print_text(FILE *out, const char *text)
 {
     bool is_begin = true;
     while (*text != '\0') {
@@ -67,7 +67,7 @@ static void print_bold(FILE *out, const char *text)
 
 /* ---- what a line @…@ stands for ---- */
 
-static void print_option(FILE *out, const struct option_spec *option)
+static void command_manual_print_option(FILE *out, const struct option_spec *option)
 {
     fputs(".TP\n", out);
     char name[NAME_BYTES];
@@ -82,14 +82,14 @@ static void print_option(FILE *out, const struct option_spec *option)
         fprintf(out, " \\fI%s\\fR", option->argument);
     }
     fputc('\n', out);
-    print_text(out, option->help);
+    command_manual_print_text(out, option->help);
 }
 
 static void print_options(FILE *out, const struct option_spec *option)
 {
     for (; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT) {
-            print_option(out, option);
+            command_manual_print_option(out, option);
         }
     }
 }
@@ -106,7 +106,7 @@ static void print_command(FILE *out, const struct command *command)
     fprintf(out, ".SS %s\n", command->name);
     print_use(out, command);
     fputs(".PP\n", out);
-    print_text(out, command->purpose);
+    command_manual_print_text(out, command->purpose);
     print_options(out, command->options);
 }
 
@@ -144,7 +144,7 @@ static void print_examples(FILE *out)
 
 /* ---- the template ---- */
 
-static bool is_named(const struct named *named, const char *name)
+static bool command_manual_is_named(const struct named *named, const char *name)
 {
     for (size_t i = 0; i < named->count; i++) {
         if (strcmp(named->names[i], name) == 0) {
@@ -154,7 +154,7 @@ static bool is_named(const struct named *named, const char *name)
     return false;
 }
 
-static const char *policy_find(const char *name)
+static const char *command_manual_policy_find(const char *name)
 {
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
         if (strcmp(*policy, name) == 0) {
@@ -168,10 +168,10 @@ static const char *policy_find(const char *name)
 static bool fill_in(FILE *out, const char *what, struct named *named)
 {
     const struct command *command = strncmp(what, "command ", 8) == 0 ? command_find(what + 8) : NULL;
-    const char *policy = strncmp(what, "policy ", 7) == 0 ? policy_find(what + 7) : NULL;
+    const char *policy = strncmp(what, "policy ", 7) == 0 ? command_manual_policy_find(what + 7) : NULL;
     const char *name = command != NULL ? command->name : policy;
     if (name != NULL) {
-        if (is_named(named, name) || named->count == NAMES_MAX) {
+        if (command_manual_is_named(named, name) || named->count == NAMES_MAX) {
             return false;
         }
         named->names[named->count++] = name;
@@ -184,7 +184,7 @@ static bool fill_in(FILE *out, const char *what, struct named *named)
         print_examples(out);
     } else if (strcmp(what, "common options") == 0) {
         print_options(out, options_common(&command_report));
-        print_option(out, &option_help);
+        command_manual_print_option(out, &option_help);
     } else if (strcmp(what, "synopsis") == 0) {
         for (size_t i = 0; command_table[i] != NULL; i++) {
             fputs(i > 0 ? ".br\n" : "", out);
@@ -199,12 +199,12 @@ static bool fill_in(FILE *out, const char *what, struct named *named)
 static const char *first_missing(const struct named *named)
 {
     for (size_t i = 0; command_table[i] != NULL; i++) {
-        if (!is_named(named, command_table[i]->name)) {
+        if (!command_manual_is_named(named, command_table[i]->name)) {
             return command_table[i]->name;
         }
     }
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
-        if (!is_named(named, *policy)) {
+        if (!command_manual_is_named(named, *policy)) {
             return *policy;
         }
     }

@@ -53,7 +53,7 @@ static char *replayed_with(struct database *database, const char *key)
     return database != NULL ? database_meta(database, key) : NULL;
 }
 
-static uint64_t limit_of(const struct source *source, struct database *database)
+static uint64_t command_oom_limit_of(const struct source *source, struct database *database)
 {
     char *text = source->values->memory_limit == 0 ? replayed_with(database, "replay.memory_limit") : NULL;
     uint64_t limit = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)source->values->memory_limit;
@@ -65,7 +65,7 @@ static uint64_t limit_of(const struct source *source, struct database *database)
 static void open_explain(struct source *source, struct oom_scene *scene, char *policy)
 {
     struct explain_options explain = {
-        .policy = policy, .memory_limit = limit_of(source, scene->given), .progress = &source->progress};
+        .policy = policy, .memory_limit = command_oom_limit_of(source, scene->given), .progress = &source->progress};
     struct varve_message message = {""};
     if (source->values->no_replay) {
         snprintf(scene->reason, sizeof(scene->reason), "--no-replay was given");
@@ -206,7 +206,7 @@ static int answer_source(struct command_context *context, struct source *source,
     return error;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_oom_run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     struct source *source = memory_resize(NULL, sizeof(*source));
     struct oom_scene scene = {.reason = "there is nothing to replay"};
@@ -246,5 +246,5 @@ const struct command command_oom = {
     .operands_max = 1,
     .reads_database = true,
     .hides = true,
-    .run = run,
+    .run = command_oom_run,
 };

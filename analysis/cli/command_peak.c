@@ -61,8 +61,8 @@ struct answer {
     struct report_loss loss;
 };
 
-static void answer_json(struct command_context *context, struct database *database, const struct values *values,
-                        const struct answer *answer)
+static void command_peak_answer_json(struct command_context *context, struct database *database,
+                                     const struct values *values, const struct answer *answer)
 {
     const struct callsite_options stacks = {.frames = values->frames, .stacks = -1};
     struct cJSON *object = json_object();
@@ -140,7 +140,7 @@ static int make_answer(struct database *database, const struct values *values, s
     return VARVE_OK;
 }
 
-static const char *check(const void *values_untyped)
+static const char *command_peak_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
@@ -157,7 +157,7 @@ static int answer_peak(struct command_context *context, struct database *databas
     }
     terminal_set_full_names(values->full_names);
     if (error == VARVE_OK && values->json) {
-        answer_json(context, database, values, &answer);
+        command_peak_answer_json(context, database, values, &answer);
     } else if (error == VARVE_OK && values->csv) {
         context->is_exact = true;
         callsite_list_csv(context->out, &answer.list, CALLSITE_BY_PEAK, answer.selection.domain);
@@ -182,6 +182,6 @@ const struct command command_peak = {
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .check = check,
+    .check = command_peak_check,
     .answer = answer_peak,
 };

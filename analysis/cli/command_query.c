@@ -76,7 +76,7 @@ static void begin_output(const struct answer *answer)
 }
 
 /* Blobs are shown as SQL writes them. */
-static char *value_text(const struct value *value, const char *null_text)
+static char *command_query_value_text(const struct value *value, const char *null_text)
 {
     if (value->type == VALUE_NULL) {
         return memory_copy_text(null_text);
@@ -102,7 +102,7 @@ static void fit_terminal(const struct answer *answer, struct table *table)
     }
 }
 
-static void print_table(const struct answer *answer, struct cursor *cursor)
+static void command_query_print_table(const struct answer *answer, struct cursor *cursor)
 {
     const struct values *values = answer->values;
     int count = cursor_column_count(cursor);
@@ -116,7 +116,7 @@ static void print_table(const struct answer *answer, struct cursor *cursor)
     while (cursor_next(cursor)) {
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
-            char *text = value_text(&value, values->null_text != NULL ? values->null_text : "NULL");
+            char *text = command_query_value_text(&value, values->null_text != NULL ? values->null_text : "NULL");
             if (value.type == VALUE_TEXT || value.type == VALUE_BLOB) {
                 columns[i].is_right = false;
             }
@@ -157,7 +157,8 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
         for (int i = 0; i < count; i++) {
             const char *name = cursor_column_name(cursor, i);
             struct value value = cursor_value(cursor, i);
-            char *text = value_text(&value, answer->values->null_text != NULL ? answer->values->null_text : "NULL");
+            char *text = command_query_value_text(&value, answer->values->null_text != NULL ? answer->values->null_text
+                                                                                            : "NULL");
             fputs("  ", out);
             format_print_safe(out, name);
             fprintf(out, "%*s", (int)(width - format_width(name)) + 2, "");
@@ -168,7 +169,7 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
     }
 }
 
-static void print_csv(const struct answer *answer, struct cursor *cursor)
+static void command_query_print_csv(const struct answer *answer, struct cursor *cursor)
 {
     const struct values *values = answer->values;
     FILE *out = answer->out;
@@ -186,7 +187,7 @@ static void print_csv(const struct answer *answer, struct cursor *cursor)
             if (value.type == VALUE_NULL) {
                 fputs(values->null_text != NULL ? values->null_text : "", out);
             } else if (value.type == VALUE_BLOB) {
-                char *text = value_text(&value, "");
+                char *text = command_query_value_text(&value, "");
                 fputs(text, out);
                 free(text);
             } else {
@@ -215,7 +216,7 @@ static char *unique_name(struct cursor *cursor, int column)
     return text;
 }
 
-static void print_json(const struct answer *answer, struct cursor *cursor)
+static void command_query_print_json(const struct answer *answer, struct cursor *cursor)
 {
     FILE *out = answer->out;
     int count = cursor_column_count(cursor);
@@ -309,13 +310,13 @@ static int run_statements(const struct answer *answer, struct database *database
                 fputc('\n', answer->out);
             }
             if (answer->values->json) {
-                print_json(answer, &cursor);
+                command_query_print_json(answer, &cursor);
             } else if (answer->values->csv) {
-                print_csv(answer, &cursor);
+                command_query_print_csv(answer, &cursor);
             } else if (answer->values->vertical) {
                 print_vertical(answer, &cursor);
             } else {
-                print_table(answer, &cursor);
+                command_query_print_table(answer, &cursor);
             }
         }
         cursor_close(&cursor);
@@ -381,7 +382,7 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     "LEFT JOIN help h ON h.name = '%s' AND h.column = c.name"
 
 /* Names in one column, meanings wrapped beside them; a type before its first name. */
-static void print_meanings(FILE *out, struct database *database, const char *sql, bool with_types)
+static void command_query_print_meanings(FILE *out, struct database *database, const char *sql, bool with_types)
 {
     struct cursor cursor;
     cursor_open(&cursor, database, sql);
@@ -448,7 +449,7 @@ static int answer_schema(const struct answer *answer, struct database *database,
     if (!is_text) {
         return run_statements(answer, database, sql, message);
     }
-    print_meanings(answer->out, database, sql, name == NULL);
+    command_query_print_meanings(answer->out, database, sql, name == NULL);
     return database_error(database, message);
 }
 
@@ -487,7 +488,7 @@ static int answer_sql(struct command_context *context, const struct answer *answ
 }
 
 /* What is wrong with the options together, NULL if nothing is. */
-static const char *check(const struct values *values)
+static const char *command_query_check(const struct values *values)
 {
     if (values->json + values->csv + values->vertical > 1) {
         return "--json, --csv and --vertical are mutually exclusive";
@@ -498,14 +499,15 @@ static const char *check(const struct values *values)
     return values->schema && values->examples ? "--schema and --examples are mutually exclusive" : NULL;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_query_run(struct command_context *context, const void *values_untyped,
+                             const struct operands *operands)
 {
     const struct values *values = values_untyped;
     const char *second = operands->count > 1 ? operands->items[1] : NULL;
     struct varve_message message = {""};
     struct progress progress = {0};
     const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
-    const char *wrong = check(values);
+    const char *wrong = command_query_check(values);
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
@@ -553,5 +555,5 @@ const struct command command_query = {
     .operands_min = 1,
     .operands_max = 2,
     .streams = true,
-    .run = run,
+    .run = command_query_run,
 };

@@ -128,13 +128,13 @@ static const struct option_spec options[] = {
 };
 
 /* PROGRAM.PID.db, with the pid of this process: the program has none yet when the directory is made. */
-static void name_output(char *buffer, size_t buffer_bytes, const char *program)
+static void command_record_name_output(char *buffer, size_t buffer_bytes, const char *program)
 {
     snprintf(buffer, buffer_bytes, "%.200s.%d.db", format_base_name(program), (int)getpid());
 }
 
 /* While the program runs the terminal is its own. */
-static void step(void *context, const char *stage, uint64_t done, uint64_t total)
+static void command_record_step(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     if (strcmp(stage, "recording") != 0) {
         progress_step(context, stage, done, total);
@@ -142,7 +142,7 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 }
 
 /* `history`: what PyTorch has kept of its own, which is all that there may be; "": nothing. */
-static void print_summary(FILE *err, const struct varve_collect_result *result, const char *history)
+static void command_record_print_summary(FILE *err, const struct varve_collect_result *result, const char *history)
 {
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
@@ -206,7 +206,7 @@ static void choose_records(const struct values *values, struct varve_collect_opt
                                           : VARVE_TORCH_OBSERVE;
 }
 
-static void fill_options(const struct values *values, struct varve_collect_options *collect)
+static void command_record_fill_options(const struct values *values, struct varve_collect_options *collect)
 {
     choose_records(values, collect);
     collect->lttng = values->lttng || values->lttng_only;
@@ -232,7 +232,8 @@ static void end_like_program(void)
     varve_collect_exit_like(program_status);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_record_run(struct command_context *context, const void *values_untyped,
+                              const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct varve_collect_result result = {0};
@@ -245,17 +246,17 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
     }
     char output[4096], history[4096] = "";
-    name_output(output, sizeof(output), operands->rest[0]);
+    command_record_name_output(output, sizeof(output), operands->rest[0]);
     struct progress progress;
     command_progress(context, &progress, values->quiet);
     struct varve_collect_options collect;
     varve_collect_options_init(&collect);
-    fill_options(values, &collect);
+    command_record_fill_options(values, &collect);
     find_libraries(&libraries, values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
     collect.preload_path = libraries.preload;
     collect.argv = operands->rest;
-    collect.progress = step;
+    collect.progress = command_record_step;
     collect.progress_context = &progress;
     int error = varve_collect_record(&collect, &result, &message);
     if (result.started) {
@@ -269,7 +270,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (error != VARVE_OK) {
         command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     } else if (!values->quiet) {
-        print_summary(context->err, &result, history);
+        command_record_print_summary(context->err, &result, history);
     }
     if (!result.started) {
         return EXIT_STATUS_FAILED;
@@ -304,5 +305,5 @@ const struct command command_record = {
     .operands_min = 1,
     .takes_command = true,
     .streams = true,
-    .run = run,
+    .run = command_record_run,
 };

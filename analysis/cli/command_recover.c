@@ -31,12 +31,13 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static void end_well(void)
+static void command_recover_end_well(void)
 {
     _exit(0);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_recover_run(struct command_context *context, const void *values_untyped,
+                               const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct varve_message message = {""};
@@ -49,7 +50,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
-    memory_exhausted_then(end_well);
+    memory_exhausted_then(command_recover_end_well);
     if (!values->json && result.database_path[0] == '\0') {
         fprintf(context->out, "nothing is left to recover in %s, which is removed\n", operands->items[0]);
         return 0;
@@ -96,5 +97,5 @@ const struct command command_recover = {
     .values_bytes = sizeof(struct values),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .run = command_recover_run,
 };

@@ -101,7 +101,7 @@ static const struct {
 
 #define FIGURES (sizeof(figures) / sizeof(figures[0]))
 
-static int64_t figure(const struct replay_figures *from, size_t index)
+static int64_t command_replay_figure(const struct replay_figures *from, size_t index)
 {
     return *(const int64_t *)(const void *)((const char *)from + figures[index].offset);
 }
@@ -112,7 +112,7 @@ static struct cJSON *before_json(const struct replay_before *before)
     json_bool(object, "reproduced", before->is_reproduced);
     json_integer_or_null(object, "memory_limit", before->limit != 0 ? (int64_t)before->limit : -1);
     for (size_t i = 0; i < FIGURES; i++) {
-        json_integer_or_null(object, figures[i].key, figure(&before->figures, i));
+        json_integer_or_null(object, figures[i].key, command_replay_figure(&before->figures, i));
     }
     return object;
 }
@@ -133,7 +133,7 @@ static void add_whatif_json(struct cJSON *object, const struct replay_result *re
 {
     struct replay_figures after = replay_figures_of(result);
     for (size_t i = 0; i < FIGURES; i++) {
-        json_integer(object, figures[i].key, figure(&after, i));
+        json_integer(object, figures[i].key, command_replay_figure(&after, i));
     }
     json_integer(object, "frees_skipped", (int64_t)result->skipped);
     json_bool(object, "unchanged", whatif->is_unchanged);
@@ -160,8 +160,9 @@ static struct cJSON *limits_json(const struct history *history, const struct rep
     return array;
 }
 
-static void print_json(FILE *out, const struct history *history, const struct replay_inference *inference,
-                       const struct replay_result *result, const struct whatif *whatif)
+static void command_replay_print_json(FILE *out, const struct history *history,
+                                      const struct replay_inference *inference, const struct replay_result *result,
+                                      const struct whatif *whatif)
 {
     struct cJSON *object = json_object();
     struct cJSON *stats = json_object();
@@ -186,7 +187,7 @@ static void print_json(FILE *out, const struct history *history, const struct re
     json_print(object, out);
 }
 
-static void add_cell(struct table *table, size_t index, int64_t value, bool is_difference)
+static void command_replay_add_cell(struct table *table, size_t index, int64_t value, bool is_difference)
 {
     int64_t size = value < 0 ? -value : value;
     char text[64];
@@ -198,26 +199,27 @@ static void add_cell(struct table *table, size_t index, int64_t value, bool is_d
     table_add(table, text);
 }
 
-static void print_difference(FILE *out, const struct replay_before *before, const struct replay_figures *after)
+static void command_replay_print_difference(FILE *out, const struct replay_before *before,
+                                            const struct replay_figures *after)
 {
     static const struct table_column columns[] = {
         {"", false}, {"recorded", true}, {"replayed", true}, {"difference", true}};
     struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < FIGURES; i++) {
-        int64_t old = figure(&before->figures, i);
-        int64_t new = figure(after, i);
+        int64_t old = command_replay_figure(&before->figures, i);
+        int64_t new = command_replay_figure(after, i);
         table_add(&table, figures[i].title);
         if (old == REPLAY_UNKNOWN) {
             table_add(&table, "unknown");
         } else {
-            add_cell(&table, i, old, false);
+            command_replay_add_cell(&table, i, old, false);
         }
-        add_cell(&table, i, new, false);
+        command_replay_add_cell(&table, i, new, false);
         if (old == REPLAY_UNKNOWN) {
             table_add(&table, "");
         } else {
-            add_cell(&table, i, new - old, true);
+            command_replay_add_cell(&table, i, new - old, true);
         }
     }
     table_print(&table, out, true);
@@ -229,7 +231,7 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
 {
     const struct replay_before *before = &whatif->before;
     struct replay_figures after = replay_figures_of(result);
-    print_difference(out, before, &after);
+    command_replay_print_difference(out, before, &after);
     if (whatif->is_unchanged) {
         fputs("no decision changed: every address, segment, release and failure is as recorded\n", out);
     }
@@ -290,9 +292,9 @@ static void print_limits(FILE *out, const struct history *history, const struct 
     }
 }
 
-static void print_text(FILE *out, const struct history *history, const struct replay_inference *inference,
-                       const struct replay_options *replay, const struct replay_result *result,
-                       const struct whatif *whatif)
+static void command_replay_print_text(FILE *out, const struct history *history,
+                                      const struct replay_inference *inference, const struct replay_options *replay,
+                                      const struct replay_result *result, const struct whatif *whatif)
 {
     const struct varve_alloc_stats *stats = &result->stats;
     fprintf(out, "%s events, %s allocations in %s (%s events/s)\n", format_count((int64_t)result->events).text,
@@ -377,9 +379,9 @@ static int play_again(const struct replay_inference *inference, const struct rep
     return error;
 }
 
-static int write_database(const struct values *values, const char *path, const struct history *history,
-                          const struct replay_inference *inference, struct replay_options *replay,
-                          struct replay_result *result, struct varve_message *message)
+static int command_replay_write_database(const struct values *values, const char *path, const struct history *history,
+                                         const struct replay_inference *inference, struct replay_options *replay,
+                                         struct replay_result *result, struct varve_message *message)
 {
     struct varve_writer *writer;
     int error = varve_writer_open(values->output, values->force, &writer, message);
@@ -412,9 +414,9 @@ static int write_database(const struct values *values, const char *path, const s
 
 /* The replay that `values` ask for; records go to a database or a recording if they are wanted. Owner of the inference,
  * NULL if there is none: the caller. */
-static int play(const struct values *values, const char *path, const struct history *history,
-                struct replay_options *replay, struct replay_inference **inference_out, struct replay_result *result,
-                struct varve_message *message)
+static int command_replay_play(const struct values *values, const char *path, const struct history *history,
+                               struct replay_options *replay, struct replay_inference **inference_out,
+                               struct replay_result *result, struct varve_message *message)
 {
     struct replay_inference *inference;
     replay_emit emit = replay_emit_find();
@@ -428,8 +430,9 @@ static int play(const struct values *values, const char *path, const struct hist
     /* records go anywhere only when it is known that the replay ends well */
     if (error == VARVE_OK && is_kept && is_faithful(result)) {
         replay->emit = emit;
-        error = values->output != NULL ? write_database(values, path, history, inference, replay, result, message)
-                                       : play_again(inference, replay, result, message);
+        error = values->output != NULL
+                    ? command_replay_write_database(values, path, history, inference, replay, result, message)
+                    : play_again(inference, replay, result, message);
     }
     *inference_out = inference;
     return error;
@@ -457,9 +460,9 @@ static int print(struct command_context *context, const struct values *values, c
                  const struct replay_options *replay, const struct replay_result *result, const struct whatif *whatif)
 {
     if (values->json && (values->verify || is_faithful(result))) {
-        print_json(context->out, history, inference, result, whatif);
+        command_replay_print_json(context->out, history, inference, result, whatif);
     } else if (is_faithful(result)) {
-        print_text(context->out, history, inference, replay, result, whatif);
+        command_replay_print_text(context->out, history, inference, replay, result, whatif);
     }
     return is_faithful(result) ? 0 : fail_mismatch(context, path, history, result, values->verify);
 }
@@ -485,7 +488,7 @@ static int replay_history(struct command_context *context, const struct values *
     struct whatif whatif = {.is_of_requests = history->has_requests_only};
     struct whatif_profile profile = {0};
     int error = follows ? VARVE_OK : prepare_whatif(values, history, &replay, &whatif, &profile, &message);
-    VARVE_THEN(error, play(values, path, history, &replay, &inference, &result, &message));
+    VARVE_THEN(error, command_replay_play(values, path, history, &replay, &inference, &result, &message));
     whatif_profile_free(&profile);
     progress_end(progress);
     int status;
@@ -499,7 +502,8 @@ static int replay_history(struct command_context *context, const struct values *
     return status;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_replay_run(struct command_context *context, const void *values_untyped,
+                              const struct operands *operands)
 {
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
@@ -543,5 +547,5 @@ const struct command command_replay = {
     .operands_min = 1,
     .operands_max = 1,
     .streams = true, /* --verify prints its figures also when it fails */
-    .run = run,
+    .run = command_replay_run,
 };

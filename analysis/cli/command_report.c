@@ -58,7 +58,7 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static const char *check(const void *values_untyped)
+static const char *command_report_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->html != NULL && values->json ? "--html and --json exclude each other" : NULL;
@@ -97,8 +97,8 @@ static int answer_page(struct command_context *context, struct database *databas
     return error;
 }
 
-static int answer(struct command_context *context, struct database *database, const void *values_untyped,
-                  struct varve_message *message)
+static int command_report_answer(struct command_context *context, struct database *database, const void *values_untyped,
+                                 struct varve_message *message)
 {
     const struct values *values = values_untyped;
     const struct report_options report = {
@@ -141,6 +141,6 @@ const struct command command_report = {
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .check = check,
-    .answer = answer,
+    .check = command_report_check,
+    .answer = command_report_answer,
 };

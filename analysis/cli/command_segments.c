@@ -41,7 +41,7 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static const char *check(const void *values_untyped)
+static const char *command_segments_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->map && values->no_map ? "--map and --no-map are mutually exclusive"
@@ -66,8 +66,8 @@ static int64_t peak_seq(struct database *database, const struct values *values)
     return seq;
 }
 
-static int answer(struct command_context *context, struct database *database, const void *values_untyped,
-                  struct varve_message *message)
+static int command_segments_answer(struct command_context *context, struct database *database,
+                                   const void *values_untyped, struct varve_message *message)
 {
     const struct values *values = values_untyped;
     struct segments_state state = {0};
@@ -106,6 +106,6 @@ const struct command command_segments = {
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .check = check,
-    .answer = answer,
+    .check = command_segments_check,
+    .answer = command_segments_answer,
 };

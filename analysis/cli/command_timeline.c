@@ -46,7 +46,7 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static void print_csv(FILE *out, const struct timeline *timeline)
+static void command_timeline_print_csv(FILE *out, const struct timeline *timeline)
 {
     fputs("begin_ns,end_ns,allocated,allocated_max,live\n", out);
     for (size_t i = 0; i < timeline->count; i++) {
@@ -56,8 +56,8 @@ static void print_csv(FILE *out, const struct timeline *timeline)
     }
 }
 
-static void print_json(FILE *out, struct database *database, const struct timeline *timeline,
-                       const struct selection *selection)
+static void command_timeline_print_json(FILE *out, struct database *database, const struct timeline *timeline,
+                                        const struct selection *selection)
 {
     struct cJSON *object = json_object();
     struct cJSON *points = json_array();
@@ -83,8 +83,8 @@ static void print_json(FILE *out, struct database *database, const struct timeli
     json_print(object, out);
 }
 
-static void print_text(FILE *out, struct database *database, const struct timeline *timeline,
-                       const struct selection *selection)
+static void command_timeline_print_text(FILE *out, struct database *database, const struct timeline *timeline,
+                                        const struct selection *selection)
 {
     const struct timeline_point *last = &timeline->points[timeline->count - 1];
     struct report_total total = {.peak_ns = -1};
@@ -114,14 +114,14 @@ static void print_text(FILE *out, struct database *database, const struct timeli
             format_count(last->live).text);
 }
 
-static const char *check(const void *values_untyped)
+static const char *command_timeline_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
-static int answer(struct command_context *context, struct database *database, const void *values_untyped,
-                  struct varve_message *message)
+static int command_timeline_answer(struct command_context *context, struct database *database,
+                                   const void *values_untyped, struct varve_message *message)
 {
     const struct values *values = values_untyped;
     bool is_chart = !values->json && !values->csv;
@@ -139,12 +139,12 @@ static int answer(struct command_context *context, struct database *database, co
     }
     timeline_load(&timeline, database, &selection, points);
     if (values->json) {
-        print_json(context->out, database, &timeline, &selection);
+        command_timeline_print_json(context->out, database, &timeline, &selection);
     } else if (values->csv) {
-        print_csv(context->out, &timeline);
+        command_timeline_print_csv(context->out, &timeline);
     } else {
         terminal_fold();
-        print_text(context->out, database, &timeline, &selection);
+        command_timeline_print_text(context->out, database, &timeline, &selection);
     }
     timeline_free(&timeline);
     return VARVE_OK;
@@ -162,6 +162,6 @@ const struct command command_timeline = {
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .check = check,
-    .answer = answer,
+    .check = command_timeline_check,
+    .answer = command_timeline_answer,
 };

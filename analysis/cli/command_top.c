@@ -54,14 +54,14 @@ static const struct option_spec options[] = {
 
 /* ---- which recording ---- */
 
-static bool is_folder(const char *path)
+static bool command_top_is_folder(const char *path)
 {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 /* Those that a process records, or is recorded in; `pid` 0: all of this user. */
-static int find(int32_t pid, char **path_out, struct varve_message *message)
+static int command_top_find(int32_t pid, char **path_out, struct varve_message *message)
 {
     char *paths[RECORDINGS_MAX] = {NULL};
     const size_t count = varve_watch_find(pid, paths, RECORDINGS_MAX);
@@ -106,16 +106,16 @@ static int directory_of(const char *name, char **path_out, struct varve_message 
 {
     *path_out = NULL;
     if (name == NULL) {
-        return find(0, path_out, message);
+        return command_top_find(0, path_out, message);
     }
     size_t bytes = strlen(name) + sizeof(".d");
     *path_out = memory_resize(NULL, bytes);
     snprintf(*path_out, bytes, "%s.d", name);
-    if (is_folder(*path_out)) {
+    if (command_top_is_folder(*path_out)) {
         return VARVE_OK;
     }
     snprintf(*path_out, bytes, "%s", name);
-    if (is_folder(name)) {
+    if (command_top_is_folder(name)) {
         return VARVE_OK;
     }
     free(*path_out);
@@ -123,7 +123,7 @@ static int directory_of(const char *name, char **path_out, struct varve_message 
     char *end;
     long pid = strtol(name, &end, 10);
     if (*end == '\0' && end != name && pid > 0 && pid <= INT32_MAX && access(name, F_OK) != 0) {
-        return find((int32_t)pid, path_out, message);
+        return command_top_find((int32_t)pid, path_out, message);
     }
     return no_recording(name, message);
 }
@@ -132,7 +132,7 @@ static int directory_of(const char *name, char **path_out, struct varve_message 
 
 static const char *const state_keys[] = {"recording", "finishing", "ended", "dead"};
 
-static void print_json(FILE *out, const struct top *top, const struct page *page)
+static void command_top_print_json(FILE *out, const struct top *top, const struct page *page)
 {
     struct cJSON *object = json_object();
     json_text(object, "directory", varve_watch_directory(top->watch));
@@ -141,7 +141,7 @@ static void print_json(FILE *out, const struct top *top, const struct page *page
     json_print(object, out);
 }
 
-static void print_text(FILE *out, const struct top *top, struct page *page)
+static void command_top_print_text(FILE *out, const struct top *top, struct page *page)
 {
     page->allocators = ALLOCATORS_ONCE;
     page_head(out, top->figures, page);
@@ -167,9 +167,9 @@ static int print_once(struct command_context *context, struct top *top, struct p
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
     if (is_json) {
-        print_json(out, top, page);
+        command_top_print_json(out, top, page);
     } else {
-        print_text(out, top, page);
+        command_top_print_text(out, top, page);
     }
     memory_stream_end(out, &text);
     error = database_error(top->figures, message);
@@ -189,13 +189,13 @@ static void end_by(int number)
     }
 }
 
-static const char *check(const void *values_untyped)
+static const char *command_top_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
     return values->every_ns < EVERY_NS_MIN ? "--every is at least 1 second: figures come no faster" : NULL;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int command_top_run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
     const int descriptor = fileno(context->out);
@@ -242,6 +242,6 @@ const struct command command_top = {
     .values_bytes = sizeof(defaults),
     .operands_max = 1,
     .streams = true, /* onto a screen */
-    .check = check,
-    .run = run,
+    .check = command_top_check,
+    .run = command_top_run,
 };

@@ -93,8 +93,8 @@ static bool read_share(const char *text, int64_t *share)
     return true;
 }
 
-static int load(struct call_tree *tree, struct database *database, const struct values *values, const char *share_min,
-                struct varve_message *message)
+static int command_tree_load(struct call_tree *tree, struct database *database, const struct values *values,
+                             const char *share_min, struct varve_message *message)
 {
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     struct call_tree_options options = {
@@ -122,7 +122,7 @@ static int answer_tree(struct command_context *context, struct database *databas
 {
     const struct values *values = values_untyped;
     struct call_tree tree;
-    int error = load(&tree, database, values, "1", message);
+    int error = command_tree_load(&tree, database, values, "1", message);
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }
@@ -177,7 +177,7 @@ static int answer_flamegraph(struct command_context *context, struct database *d
     if (error != VARVE_OK) {
         return error;
     }
-    error = load(&graph.tree, database, values, values->folded ? "0.01" : "0.1", message);
+    error = command_tree_load(&graph.tree, database, values, values->folded ? "0.01" : "0.1", message);
     error = error == VARVE_OK ? database_error(database, message) : error;
     VARVE_THEN(error, is_file ? output_file(values->output, values->force, write_graph, &graph, message)
                               : write_graph(&graph, context->out, message));

@@ -42,28 +42,29 @@ int imported_folder(struct imported *imported, struct varve_message *message)
     return error;
 }
 
-static void name_database(const struct imported *imported, char *path, size_t bytes)
+static void imported_snapshot_name_database(const struct imported *imported, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/imported.db", imported->folder);
 }
 
-static int begin(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
-                 struct varve_writer **writer_out, struct varve_message *message)
+static int imported_snapshot_begin(const struct history *history, const char *path, struct imported *imported,
+                                   struct progress *progress, struct varve_writer **writer_out,
+                                   struct varve_message *message)
 {
     struct import_result ignored;
     char database[sizeof(imported->folder) + 16];
     *imported = (struct imported){NULL, ""};
     int error = imported_folder(imported, message);
-    name_database(imported, database, sizeof(database));
+    imported_snapshot_name_database(imported, database, sizeof(database));
     VARVE_THEN(error, import_pytorch_begin(history, path, database, false, progress, &ignored, writer_out, message));
     return error;
 }
 
-static int finish(struct varve_writer *writer, const char *path, struct imported *imported, struct progress *progress,
-                  struct varve_message *message)
+static int imported_snapshot_finish(struct varve_writer *writer, const char *path, struct imported *imported,
+                                    struct progress *progress, struct varve_message *message)
 {
     char database[sizeof(imported->folder) + 16];
-    name_database(imported, database, sizeof(database));
+    imported_snapshot_name_database(imported, database, sizeof(database));
     int error = varve_writer_finish(writer, progress_step, progress, message);
     VARVE_THEN(error, database_open(database, DATABASE_DERIVED, &imported->database, message));
     if (error == VARVE_OK) {
@@ -76,8 +77,8 @@ int imported_open(const struct history *history, const char *path, struct import
                   struct varve_message *message)
 {
     struct varve_writer *writer = NULL;
-    int error = begin(history, path, imported, progress, &writer, message);
-    VARVE_THEN(error, finish(writer, path, imported, progress, message));
+    int error = imported_snapshot_begin(history, path, imported, progress, &writer, message);
+    VARVE_THEN(error, imported_snapshot_finish(writer, path, imported, progress, message));
     return error;
 }
 
@@ -85,9 +86,9 @@ int imported_take(struct history *history, const char *path, struct imported *im
                   struct varve_message *message)
 {
     struct varve_writer *writer = NULL;
-    int error = begin(history, path, imported, progress, &writer, message);
+    int error = imported_snapshot_begin(history, path, imported, progress, &writer, message);
     history_free(history);
-    VARVE_THEN(error, finish(writer, path, imported, progress, message));
+    VARVE_THEN(error, imported_snapshot_finish(writer, path, imported, progress, message));
     return error;
 }
 

@@ -9,7 +9,7 @@ static int64_t known(uint64_t number, uint64_t unknown)
     return number == unknown ? -1 : (int64_t)number;
 }
 
-static void add_owner(struct cJSON *object, const struct owner *owner)
+static void oom_print_json_add_owner(struct cJSON *object, const struct owner *owner)
 {
     json_integer_or_null(object, "callsite_id", owner->callsite_id != 0 ? owner->callsite_id : -1);
     json_text(object, "user_function", owner->function);
@@ -17,8 +17,8 @@ static void add_owner(struct cJSON *object, const struct owner *owner)
     json_integer_or_null(object, "user_line", owner->line > 0 ? owner->line : -1);
 }
 
-static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_request *request,
-                                 const struct varve_layout_block *blocks, uint64_t count)
+static struct cJSON *oom_print_blocks_json(struct oom_scene *scene, const struct oom_request *request,
+                                           const struct varve_layout_block *blocks, uint64_t count)
 {
     struct cJSON *array = json_array();
     for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
@@ -30,7 +30,7 @@ static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_reque
         json_integer_or_null(block, "age_ns", has_age ? request->ts_ns - owner.alloc_ns : -1);
         json_integer_or_null(block, "age_allocations",
                              has_age ? oom_scene_allocations(scene, request, owner.alloc_seq) : -1);
-        add_owner(block, &owner);
+        oom_print_json_add_owner(block, &owner);
         json_append(array, block);
     }
     return array;
@@ -46,7 +46,7 @@ static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_requ
     json_integer(object, "blocks", (int64_t)freeing->blocks);
     json_integer(object, "bytes", (int64_t)freeing->bytes);
     json_integer(object, "result", (int64_t)freeing->result);
-    json_add(object, "first", blocks_json(scene, request, freeing->first, freeing->blocks));
+    json_add(object, "first", oom_print_blocks_json(scene, request, freeing->first, freeing->blocks));
     return object;
 }
 
@@ -63,11 +63,11 @@ static struct cJSON *segment_json(struct oom_scene *scene, const struct oom_requ
     json_integer(object, "largest_free", (int64_t)best->largest);
     json_integer(object, "blocks", (int64_t)best->blocks);
     json_integer(object, "block_bytes", (int64_t)best->block_bytes);
-    json_add(object, "first", blocks_json(scene, request, best->first, best->blocks));
+    json_add(object, "first", oom_print_blocks_json(scene, request, best->first, best->blocks));
     return object;
 }
 
-static struct cJSON *sites_json(struct oom_scene *scene, const struct oom_request *request)
+static struct cJSON *oom_print_sites_json(struct oom_scene *scene, const struct oom_request *request)
 {
     struct oom_site sites[OOM_SITES_MAX];
     size_t count = oom_scene_sites(scene, request, sites);
@@ -76,7 +76,7 @@ static struct cJSON *sites_json(struct oom_scene *scene, const struct oom_reques
         struct cJSON *object = json_object();
         json_integer(object, "bytes", sites[i].bytes);
         json_integer(object, "blocks", sites[i].blocks);
-        add_owner(object, &sites[i].owner);
+        oom_print_json_add_owner(object, &sites[i].owner);
         json_append(array, object);
     }
     return array;
@@ -109,11 +109,11 @@ static struct cJSON *memory_json(struct oom_scene *scene, const struct oom_reque
     json_add(object, "freeing", freeing_json(scene, request));
     json_add(object, "best_segment", segment_json(scene, request));
     json_integer(object, "must_go", (int64_t)oom_excess(memory));
-    json_add(object, "largest_sites", sites_json(scene, request));
+    json_add(object, "largest_sites", oom_print_sites_json(scene, request));
     return object;
 }
 
-static const char *kind_name(enum explain_kind kind)
+static const char *oom_print_json_kind_name(enum explain_kind kind)
 {
     static const char *const names[] = {[EXPLAIN_SETTING] = "setting",
                                         [EXPLAIN_EMPTY_CACHE] = "empty_cache",
@@ -122,10 +122,10 @@ static const char *kind_name(enum explain_kind kind)
     return names[kind];
 }
 
-static struct cJSON *answer_json(const struct explain_answer *answer)
+static struct cJSON *oom_print_answer_json(const struct explain_answer *answer)
 {
     struct cJSON *object = json_object();
-    json_text(object, "kind", kind_name(answer->kind));
+    json_text(object, "kind", oom_print_json_kind_name(answer->kind));
     json_text(object, "change", answer->change);
     json_text(object, "conf", answer->conf);
     json_text(object, "policy", answer->kind == EXPLAIN_POLICY ? answer->change : NULL);
@@ -163,7 +163,7 @@ static struct cJSON *served_json(struct oom_scene *scene, const struct oom_reque
         count = explain_find(scene->explain, request->number, answers, &tried);
     }
     for (size_t i = 0; i < count; i++) {
-        struct cJSON *answer = answer_json(&answers[i]);
+        struct cJSON *answer = oom_print_answer_json(&answers[i]);
         if (i == 0) {
             add_smallest(answer, "smallest_limit", scene, request->number, answers[i].number);
         }
@@ -207,7 +207,7 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     json_integer_or_null(object, "reserved",
                          request->failure.is_known || request->reserved > 0 ? request->reserved : -1);
     json_integer_or_null(object, "largest_free", request->largest_free);
-    add_owner(object, &owner);
+    oom_print_json_add_owner(object, &owner);
     json_add(object, "memory", memory_json(scene, request));
     json_add(object, "stages", stages_json(scene, request));
     char cause[OOM_SENTENCE_BYTES];

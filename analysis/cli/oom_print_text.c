@@ -160,8 +160,8 @@ static void print_block(FILE *out, struct oom_scene *scene, const struct oom_req
     }
 }
 
-static void print_blocks(FILE *out, struct oom_scene *scene, const struct oom_request *request,
-                         const struct varve_layout_block *blocks, uint64_t count)
+static void oom_text_print_blocks(FILE *out, struct oom_scene *scene, const struct oom_request *request,
+                                  const struct varve_layout_block *blocks, uint64_t count)
 {
     for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
         print_block(out, scene, request, &blocks[i]);
@@ -187,13 +187,13 @@ static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_requ
         line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
              format_plural((int64_t)freeing->blocks, "block", "blocks"), BYTES(freeing->bytes),
              freeing->blocks == 1 ? "it" : "them", BYTES(freeing->result));
-        print_blocks(out, scene, request, freeing->first, freeing->blocks);
+        oom_text_print_blocks(out, scene, request, freeing->first, freeing->blocks);
     } else {
         line(out, "blocked by",
              "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
              BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
              format_plural((int64_t)best->blocks, "block", "blocks"));
-        print_blocks(out, scene, request, best->first, best->blocks);
+        oom_text_print_blocks(out, scene, request, best->first, best->blocks);
     }
 }
 
@@ -227,8 +227,8 @@ static void print_cost(FILE *out, const struct oom_scene *scene, const struct ex
     format_print_wrapped(out, text, INDENT + 2);
 }
 
-static void print_answer(FILE *out, const struct oom_scene *scene, const char *label,
-                         const struct explain_answer *answer)
+static void oom_text_print_answer(FILE *out, const struct oom_scene *scene, const char *label,
+                                  const struct explain_answer *answer)
 {
     switch (answer->kind) {
     case EXPLAIN_EMPTY_CACHE:
@@ -301,14 +301,14 @@ static void print_answers(FILE *out, struct oom_scene *scene, const struct oom_r
     size_t shown = 0;
     for (size_t i = 0; i < count; i++) {
         if (answers[i].kind != EXPLAIN_POLICY && (answers[i].kind != EXPLAIN_SETTING || i < SETTINGS_SHOWN)) {
-            print_answer(out, scene, shown++ == 0 ? "served by" : "", &answers[i]);
+            oom_text_print_answer(out, scene, shown++ == 0 ? "served by" : "", &answers[i]);
         }
     }
     print_policies(out, shown == 0 ? "served by" : "", answers, count);
     print_line_to_set(out, scene, request, &answers[0]);
 }
 
-static void print_smallest(FILE *out, struct oom_scene *scene, const struct oom_request *request)
+static void oom_text_print_smallest(FILE *out, struct oom_scene *scene, const struct oom_request *request)
 {
     uint64_t one = explain_smallest_limit(scene->explain, request->number, EXPLAIN_RECORDED);
     uint64_t all = explain_smallest_limit(scene->explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
@@ -335,7 +335,7 @@ static void print_served(FILE *out, struct oom_scene *scene, const struct oom_re
         line(out, "served by", "not known, as nothing could be played: %s", scene->reason);
     }
     if (is_played) {
-        print_smallest(out, scene, request);
+        oom_text_print_smallest(out, scene, request);
     } else if (request->failure.is_known) {
         line(out, "more memory", "with %s to reserve its segment would be had",
              EXACT(request->memory.reserved + request->memory.segment));
@@ -357,7 +357,7 @@ static void print_explained(FILE *out, struct oom_scene *scene, const struct oom
     fprintf(out, "  varve segments --at %" PRId64 " shows the memory of that moment\n", request->seq);
 }
 
-static void print_others(FILE *out, const struct oom_scene *scene, size_t first)
+static void oom_text_print_others(FILE *out, const struct oom_scene *scene, size_t first)
 {
     static const struct table_column columns[] = {
         {"event", true}, {"time", true}, {"device", true}, {"asked for", true}, {"cause", false}};
@@ -385,7 +385,7 @@ void oom_print_text(FILE *out, struct oom_scene *scene, size_t explained)
         print_explained(out, scene, &scene->requests[i]);
     }
     if (explained < scene->count) {
-        print_others(out, scene, explained);
+        oom_text_print_others(out, scene, explained);
     }
     if (scene->count == 0) {
         fputs("no request of a caching allocator failed\n", out);

@@ -101,7 +101,7 @@ static void find_failures(struct oom_scene *scene, int64_t device)
 }
 
 /* Reserved bytes that were allowed, which only a replay's database says; 0: unknown. */
-static uint64_t limit_of(const struct oom_scene *scene)
+static uint64_t oom_scene_limit_of(const struct oom_scene *scene)
 {
     static const char *const keys[] = {"replay.memory_limit", "replay.capacity"};
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
@@ -143,7 +143,7 @@ static void describe_memory(struct oom_scene *scene, struct oom_request *request
         .requested = (uint64_t)request->requested,
         .rounded = request->request.rounded,
         .segment = varve_alloc_segment_size(NULL, &scene->config, request->request.rounded),
-        .limit = limit_of(scene),
+        .limit = oom_scene_limit_of(scene),
         .reserved = failure->reserved,
         .allocated = failure->used,
         .pending = failure->pending,
@@ -160,7 +160,7 @@ static void describe_memory(struct oom_scene *scene, struct oom_request *request
     };
 }
 
-static void want_blocks(struct oom_scene *scene, const struct oom_request *request)
+static void oom_scene_want_blocks(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
     const struct failure_segment *best = &request->failure.best;
@@ -191,7 +191,7 @@ int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message
         struct oom_request *request = &scene->requests[i];
         error = failure_load(&request->failure, scene->exact, &request->request, message);
         describe_memory(scene, request);
-        want_blocks(scene, request);
+        oom_scene_want_blocks(scene, request);
     }
     owners_load(scene->owners, scene->exact);
     return error == VARVE_OK ? database_error(scene->exact, message) : error;
@@ -280,7 +280,7 @@ struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_req
 /* ---- the database of a history's decisions ---- */
 
 /* What is inferred of a history that comes out again; NULL: it does not. */
-static struct replay_inference *follow(const struct history *history, struct replay_options *options)
+static struct replay_inference *oom_scene_follow(const struct history *history, struct replay_options *options)
 {
     const uint64_t limits[] = {options->memory_limit, 0};
     struct replay_inference *inference;
@@ -319,7 +319,7 @@ int oom_scene_write(const struct history *history, uint64_t limit, const char *p
                     struct varve_message *message)
 {
     struct replay_options options = {.memory_limit = limit, .follow = true, .progress = progress};
-    struct replay_inference *inference = follow(history, &options);
+    struct replay_inference *inference = oom_scene_follow(history, &options);
     if (inference == NULL) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "the recorded decisions do not come out again");
     }

@@ -89,7 +89,8 @@ const struct option_spec *options_common(const struct command *command)
                                                      : &common[sizeof(common) / sizeof(common[0]) - 1];
 }
 
-static int fail_unknown(const struct command *command, const char *word, size_t length, struct varve_message *message)
+static int options_fail_unknown(const struct command *command, const char *word, size_t length,
+                                struct varve_message *message)
 {
     const char *names[NAMES_MAX] = {"help"};
     size_t count = 1;
@@ -149,8 +150,8 @@ bool option_bytes(const char *text, int64_t *bytes_out)
     return true;
 }
 
-static int parse_bytes(const struct option_spec *option, const char *text, int64_t *value_out,
-                       struct varve_message *message)
+static int options_parse_bytes(const struct option_spec *option, const char *text, int64_t *value_out,
+                               struct varve_message *message)
 {
     int64_t bytes;
     if (!option_bytes(text, &bytes) || bytes < option->min || bytes > option->max) {
@@ -229,7 +230,8 @@ static int parse_texts(const struct option_spec *option, const char *text, struc
     return VARVE_OK;
 }
 
-static int parse_value(const struct option_spec *option, const char *text, void *values, struct varve_message *message)
+static int options_parse_value(const struct option_spec *option, const char *text, void *values,
+                               struct varve_message *message)
 {
     void *field = (char *)values + option->offset;
     switch (option->kind) {
@@ -245,7 +247,7 @@ static int parse_value(const struct option_spec *option, const char *text, void 
     case OPTION_TEXTS:
         return parse_texts(option, text, field, message);
     case OPTION_BYTES:
-        return parse_bytes(option, text, field, message);
+        return options_parse_bytes(option, text, field, message);
     case OPTION_SECONDS:
         return parse_seconds(option, text, field, message);
     case OPTION_CHOICE:
@@ -268,8 +270,8 @@ static const struct option_spec *find_option(const struct option_spec *options, 
 }
 
 /* One option at argv[*index], with its value, wherever that stands. */
-static int parse_option(const struct command *command, int argc, char *const argv[], int *index, void *values,
-                        struct operands *operands, struct varve_message *message)
+static int options_parse_option(const struct command *command, int argc, char *const argv[], int *index, void *values,
+                                struct operands *operands, struct varve_message *message)
 {
     const char *word = argv[*index];
     bool is_long = word[1] == '-';
@@ -284,7 +286,7 @@ static int parse_option(const struct command *command, int argc, char *const arg
         values = operands;
     }
     if (option == NULL) {
-        return fail_unknown(command, word, length, message);
+        return options_fail_unknown(command, word, length, message);
     }
     if (option->kind == OPTION_ABSENT) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "--%s: %s", option->name, option->help);
@@ -306,7 +308,7 @@ static int parse_option(const struct command *command, int argc, char *const arg
         }
         value = argv[++*index];
     }
-    return parse_value(option, value, values, message);
+    return options_parse_value(option, value, values, message);
 }
 
 /* The name of operand `index` in the usage line, where "[--]" is none. */
@@ -358,7 +360,7 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
             operands->items[operands->count++] = word;
             continue;
         }
-        int result = parse_option(command, argc, argv, &index, values, operands, message);
+        int result = options_parse_option(command, argc, argv, &index, values, operands, message);
 
         if (result != VARVE_OK) {
             return result;

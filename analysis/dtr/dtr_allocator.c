@@ -41,43 +41,43 @@ void dtr_allocator_close(struct dtr_allocator *allocator)
 
 /* ---- the driver ---- */
 
-static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
+static int dtr_allocator_run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     const struct dtr_allocator *allocator = context;
     return allocator->driver.run(allocator->driver.context, run, message);
 }
 
-static void evict(void *context, uint32_t storage)
+static void dtr_allocator_evict(void *context, uint32_t storage)
 {
     const struct dtr_allocator *allocator = context;
     allocator->driver.evict(allocator->driver.context, storage);
 }
 
-static uint64_t bytes_used(void *context)
+static uint64_t dtr_allocator_bytes_used(void *context)
 {
     const struct dtr_allocator *allocator = context;
     return allocator->driver.bytes_used(allocator->driver.context);
 }
 
-static uint64_t bytes_needed(void *context, uint32_t op)
+static uint64_t dtr_allocator_bytes_needed(void *context, uint32_t op)
 {
     const struct dtr_allocator *allocator = context;
     return allocator->driver.bytes_needed(allocator->driver.context, op);
 }
 
-static uint64_t free_neighbours(void *context, uint32_t storage)
+static uint64_t dtr_allocator_free_neighbours(void *context, uint32_t storage)
 {
     const struct dtr_allocator *allocator = context;
     return allocator->driver.free_neighbours(allocator->driver.context, storage);
 }
 
-static size_t layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
+static size_t dtr_allocator_layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
 {
     const struct dtr_allocator *allocator = context;
     return allocator->driver.layout(allocator->driver.context, bytes, pieces_out);
 }
 
-static void event(void *context, const struct varve_remat_event *event)
+static void dtr_allocator_event(void *context, const struct varve_remat_event *event)
 {
     const struct dtr_allocator *allocator = context;
     allocator->event(allocator->event_context, event);
@@ -92,13 +92,13 @@ void dtr_allocator_drive(struct dtr_allocator *allocator,
     allocator->event_context = event_context;
     *driver_out = (struct varve_remat_driver){
         .context = allocator,
-        .run = run,
-        .evict = evict,
-        .bytes_used = bytes_used,
-        .bytes_needed = bytes_needed,
-        .free_neighbours = free_neighbours,
-        .layout = layout,
-        .event = take_event != NULL ? event : NULL,
+        .run = dtr_allocator_run,
+        .evict = dtr_allocator_evict,
+        .bytes_used = dtr_allocator_bytes_used,
+        .bytes_needed = dtr_allocator_bytes_needed,
+        .free_neighbours = dtr_allocator_free_neighbours,
+        .layout = dtr_allocator_layout,
+        .event = take_event != NULL ? dtr_allocator_event : NULL,
     };
 }
 

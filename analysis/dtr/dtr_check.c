@@ -13,7 +13,7 @@ struct sums {
     uint64_t inputs, outputs, cost_ns, bytes, line, constants;
 };
 
-static int wrong(struct varve_message *message, const char *what, size_t index)
+static int dtr_check_wrong(struct varve_message *message, const char *what, size_t index)
 {
     return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s %zu is wrong", what, index);
 }
@@ -72,7 +72,8 @@ static bool are_live(const struct dtr_op *op, const uint32_t *inputs, const uint
 }
 
 /* Is it right after those before it, of which `ops` were operators? */
-static bool play(const struct dtr_log *log, const struct dtr_event *event, uint32_t *ops, uint32_t *references)
+static bool dtr_check_play(const struct dtr_log *log, const struct dtr_event *event, uint32_t *ops,
+                           uint32_t *references)
 {
     const struct dtr_op *op = &log->ops[*ops];
     if (event->kind == DTR_EVENT_MARK) {
@@ -103,13 +104,13 @@ static int check_events(const struct dtr_log *log, struct varve_message *message
     uint32_t ops = 0;
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < log->event_count; i++) {
-        if (!play(log, &log->events[i], &ops, references) ||
+        if (!dtr_check_play(log, &log->events[i], &ops, references) ||
             (i >= log->end_event && log->events[i].kind != DTR_EVENT_PIN)) {
-            error = wrong(message, "event", i);
+            error = dtr_check_wrong(message, "event", i);
         }
     }
     if (error == VARVE_OK && ops != log->op_count) {
-        error = wrong(message, "the number of operators", ops);
+        error = dtr_check_wrong(message, "the number of operators", ops);
     }
     free(references);
     return error;
@@ -120,13 +121,13 @@ int dtr_log_check(const struct dtr_log *log, struct varve_message *message)
     struct sums sums = {0};
     for (uint32_t i = 0; i < log->op_count; i++) {
         if (!is_op_right(log, &log->ops[i], &sums)) {
-            return wrong(message, "operator", i);
+            return dtr_check_wrong(message, "operator", i);
         }
     }
     if (log->op_count == 0 || sums.inputs != log->input_count || sums.outputs != log->tensor_count ||
         sums.cost_ns != log->cost_ns || sums.bytes != log->bytes || sums.constants != log->constants ||
         log->constants + log->calls + log->mutates != log->op_count || log->end_event > log->event_count) {
-        return wrong(message, "a sum over operators, of which", log->op_count);
+        return dtr_check_wrong(message, "a sum over operators, of which", log->op_count);
     }
     return check_events(log, message);
 }

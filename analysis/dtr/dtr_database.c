@@ -38,14 +38,14 @@ static uint32_t callsite(struct database *database)
     return database->callsites[database->op];
 }
 
-static void write_record(struct database *database, const struct varve_record *record)
+static void dtr_database_write_record(struct database *database, const struct varve_record *record)
 {
     struct varve_record copy = *record;
     copy.callsite = callsite(database);
     varve_writer_event(database->writer, &copy, (int64_t)database->clock);
 }
 
-static uint16_t name_of(struct database *database, uint32_t op)
+static uint16_t dtr_database_name_of(struct database *database, uint32_t op)
 {
     if (op == VARVE_REMAT_NONE) {
         return 0;
@@ -58,32 +58,32 @@ static uint16_t name_of(struct database *database, uint32_t op)
     if (!database->is_named[name]) {
         database->is_named[name] = true;
         varve_remat_name_record((uint16_t)name, dtr_log_name(database->log, name - 1), &record);
-        write_record(database, &record);
+        dtr_database_write_record(database, &record);
     }
     return (uint16_t)name;
 }
 
-static void take_event(void *context, const struct varve_remat_event *event, uint32_t op)
+static void dtr_database_take_event(void *context, const struct varve_remat_event *event, uint32_t op)
 {
     struct database *database = context;
     (void)op;
     database->clock = event->time;
     struct varve_record record;
-    varve_remat_event_record(event, name_of(database, event->op), &record);
-    write_record(database, &record);
+    varve_remat_event_record(event, dtr_database_name_of(database, event->op), &record);
+    dtr_database_write_record(database, &record);
 }
 
 static void take_record(void *context, const struct varve_record *record)
 {
-    write_record(context, record);
+    dtr_database_write_record(context, record);
 }
 
-static int play(struct database *database, const struct dtr_options *options, struct dtr_result *result_out,
-                struct varve_message *message)
+static int dtr_database_play(struct database *database, const struct dtr_options *options,
+                             struct dtr_result *result_out, struct varve_message *message)
 {
     const struct varve_alloc_recorder recorder = {.record = take_record, .context = database};
     struct dtr_options own = *options;
-    own.event = take_event;
+    own.event = dtr_database_take_event;
     own.event_context = database;
     own.playing = &database->op;
     struct dtr_allocator_options allocator;
@@ -112,7 +112,7 @@ int dtr_database_write(const char *path, bool may_replace, const char *source, c
     }
     varve_writer_meta_text(writer, "dtr.source", source);
     varve_writer_meta_text(writer, "dtr.heuristic", options->heuristic->name);
-    error = play(database, options, result_out, message);
+    error = dtr_database_play(database, options, result_out, message);
     free(database->callsites);
     free(database);
     if (error != VARVE_OK) {

@@ -24,16 +24,16 @@
 #define SHOWN(text) (int)((text).count < 40 ? (text).count : 40), (text).bytes
 
 /* X(INSTRUCTION, function) */
-#define INSTRUCTION_LIST(X)      \
-    X(ANNOTATE, take_annotate)   \
-    X(CONSTANT, take_constant)   \
-    X(MEMORY, take_memory)       \
-    X(ALIAS, take_alias)         \
-    X(CALL, take_call)           \
-    X(MUTATE, take_mutate)       \
-    X(COPY, take_copy)           \
-    X(COPY_FROM, take_copy_from) \
-    X(RELEASE, take_release)     \
+#define INSTRUCTION_LIST(X)        \
+    X(ANNOTATE, take_annotate)     \
+    X(CONSTANT, take_constant)     \
+    X(MEMORY, dtr_log_take_memory) \
+    X(ALIAS, take_alias)           \
+    X(CALL, dtr_log_take_call)     \
+    X(MUTATE, take_mutate)         \
+    X(COPY, take_copy)             \
+    X(COPY_FROM, take_copy_from)   \
+    X(RELEASE, take_release)       \
     X(PIN, take_pin)
 
 enum instruction {
@@ -77,7 +77,7 @@ struct reader {
     bool is_waiting; /* for that, and for nothing else */
 };
 
-__attribute__((format(printf, 2, 3))) static int fail(struct reader *reader, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int dtr_log_fail(struct reader *reader, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -104,9 +104,9 @@ static int fail_value(struct reader *reader, enum line_key key, const char *want
     };
     enum line_kind kind = reader->line.values[key].kind;
     if (kind == LINE_ABSENT) {
-        return fail(reader, "%s has no '%s'", instructions[reader->instruction].bytes, line_key_name(key));
+        return dtr_log_fail(reader, "%s has no '%s'", instructions[reader->instruction].bytes, line_key_name(key));
     }
-    return fail(reader, "'%s' is %s, not %s", line_key_name(key), kinds[kind], wanted);
+    return dtr_log_fail(reader, "'%s' is %s, not %s", line_key_name(key), kinds[kind], wanted);
 }
 
 static int need_text(struct reader *reader, enum line_key key, struct line_text *text_out)
@@ -126,27 +126,27 @@ static int need_list(struct reader *reader, enum line_key key, enum line_kind ki
     return VARVE_OK;
 }
 
-static int number_of(struct reader *reader, enum line_key key, struct line_text text, uint64_t *number_out)
+static int dtr_log_number_of(struct reader *reader, enum line_key key, struct line_text text, uint64_t *number_out)
 {
     const char *name = line_key_name(key);
     bool is_negative = text.count > 1 && text.bytes[0] == '-';
     uint64_t number = 0;
     for (size_t i = is_negative ? 1 : 0; i < text.count; i++) {
         if (text.bytes[i] < '0' || text.bytes[i] > '9') {
-            return fail(reader, "'%s' is '%.*s', not a whole number", name, SHOWN(text));
+            return dtr_log_fail(reader, "'%s' is '%.*s', not a whole number", name, SHOWN(text));
         }
         if (number <= DTR_SUM_MAX) { /* below 2^66 / 10 from then on, whatever follows */
             number = number > DTR_SUM_MAX / 10 ? DTR_SUM_MAX + 1 : 10 * number + (uint64_t)(text.bytes[i] - '0');
         }
     }
     if (text.count == 0) {
-        return fail(reader, "'%s' is '', not a whole number", name);
+        return dtr_log_fail(reader, "'%s' is '', not a whole number", name);
     }
     if (is_negative) {
-        return fail(reader, "'%s' is negative: %.*s", name, SHOWN(text));
+        return dtr_log_fail(reader, "'%s' is negative: %.*s", name, SHOWN(text));
     }
     if (number > DTR_SUM_MAX) {
-        return fail(reader, "'%s' is %.*s, more than 2^62", name, SHOWN(text));
+        return dtr_log_fail(reader, "'%s' is %.*s, more than 2^62", name, SHOWN(text));
     }
     *number_out = number;
     return VARVE_OK;
@@ -159,7 +159,7 @@ static int need_number(struct reader *reader, enum line_key key, uint64_t *numbe
     if (kind != LINE_TEXT && kind != LINE_INTEGER) {
         return fail_value(reader, key, "a whole number");
     }
-    return number_of(reader, key, item(reader, key, 0), number_out);
+    return dtr_log_number_of(reader, key, item(reader, key, 0), number_out);
 }
 
 /* ---- handles ---- */
@@ -169,7 +169,7 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
     uint32_t before = reader->handle_names.count;
     uint32_t number = name_table_add(&reader->handle_names, name.bytes, name.count);
     if (number < before) {
-        return fail(reader, "'%.*s' is defined already", SHOWN(name));
+        return dtr_log_fail(reader, "'%.*s' is defined already", SHOWN(name));
     }
     reader->handles = memory_grow(reader->handles, &reader->handle_capacity, number, sizeof(*reader->handles));
     reader->handles[number] = (struct handle){.tensor = tensor, .is_live = true};
@@ -178,12 +178,12 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
 }
 
 /* NULL: there is none, and the reason is set. What is released is gone: a planner may have forgotten the tensor. */
-static struct handle *find_handle(struct reader *reader, struct line_text name)
+static struct handle *dtr_log_find_handle(struct reader *reader, struct line_text name)
 {
     uint32_t number = name_table_find(&reader->handle_names, name.bytes, name.count);
     if (number == NAME_TABLE_NONE || !reader->handles[number].is_live) {
-        (void)fail(reader, "'%.*s' %s", SHOWN(name),
-                   number == NAME_TABLE_NONE ? "is not defined" : "was released before");
+        (void)dtr_log_fail(reader, "'%.*s' %s", SHOWN(name),
+                           number == NAME_TABLE_NONE ? "is not defined" : "was released before");
         return NULL;
     }
     return &reader->handles[number];
@@ -193,12 +193,12 @@ static struct handle *find_handle(struct reader *reader, struct line_text name)
 static struct handle *need_handle(struct reader *reader, enum line_key key)
 {
     struct line_text name = {"", 0};
-    return need_text(reader, key, &name) == VARVE_OK ? find_handle(reader, name) : NULL;
+    return need_text(reader, key, &name) == VARVE_OK ? dtr_log_find_handle(reader, name) : NULL;
 }
 
 /* ---- what a schedule is made of ---- */
 
-static void add_event(struct reader *reader, enum dtr_event_kind kind, uint32_t id)
+static void dtr_log_add_event(struct reader *reader, enum dtr_event_kind kind, uint32_t id)
 {
     struct dtr_log *log = reader->log;
     log->events = memory_grow(log->events, &reader->event_capacity, log->event_count, sizeof(*log->events));
@@ -208,7 +208,7 @@ static void add_event(struct reader *reader, enum dtr_event_kind kind, uint32_t 
 static int add_sum(struct reader *reader, uint64_t *sum, uint64_t more, const char *what)
 {
     if (more > DTR_SUM_MAX - *sum) {
-        return fail(reader, "%s are more than 2^62 in sum", what);
+        return dtr_log_fail(reader, "%s are more than 2^62 in sum", what);
     }
     *sum += more;
     return VARVE_OK;
@@ -219,7 +219,7 @@ static int add_tensor(struct reader *reader)
     struct dtr_log *log = reader->log;
     uint32_t tensor = log->tensor_count;
     if (tensor == DTR_ID_MAX) {
-        return fail(reader, "more than %u tensors", (unsigned)DTR_ID_MAX);
+        return dtr_log_fail(reader, "more than %u tensors", (unsigned)DTR_ID_MAX);
     }
     if (tensor == reader->tensor_capacity) {
         size_t capacity = tensor == 0 ? 16 : 2 * (size_t)tensor;
@@ -236,7 +236,7 @@ static int add_tensor(struct reader *reader)
 }
 
 /* The next tensor that has no sizes gets them. */
-static int describe(struct reader *reader, uint64_t storage_bytes, int32_t alias)
+static int dtr_log_describe(struct reader *reader, uint64_t storage_bytes, int32_t alias)
 {
     struct dtr_log *log = reader->log;
     uint32_t tensor = reader->described++;
@@ -261,7 +261,7 @@ static int add_op(struct reader *reader, struct line_text name, uint64_t cost_ns
     op.is_backward = reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
     log->ops = memory_grow(log->ops, &reader->op_capacity, log->op_count, sizeof(*log->ops));
     log->ops[log->op_count++] = op;
-    add_event(reader, DTR_EVENT_COMPUTE, log->op_count - 1);
+    dtr_log_add_event(reader, DTR_EVENT_COMPUTE, log->op_count - 1);
     return add_sum(reader, &log->cost_ns, cost_ns, "the costs of all operators");
 }
 
@@ -271,12 +271,12 @@ static int add_inputs(struct reader *reader)
     struct dtr_log *log = reader->log;
     size_t count = reader->line.values[LINE_KEY_ARGS].count;
     if (count > UINT32_MAX - log->input_count) {
-        return fail(reader, "more than %u inputs", (unsigned)UINT32_MAX);
+        return dtr_log_fail(reader, "more than %u inputs", (unsigned)UINT32_MAX);
     }
     uint64_t bytes = 0;
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
-        const struct handle *handle = find_handle(reader, item(reader, LINE_KEY_ARGS, i));
+        const struct handle *handle = dtr_log_find_handle(reader, item(reader, LINE_KEY_ARGS, i));
         if (handle == NULL) {
             return VARVE_ERROR_FORMAT;
         }
@@ -308,7 +308,7 @@ static int take_annotate(struct reader *reader)
     int error = need_text(reader, LINE_KEY_ANNOTATION, &text);
     if (error == VARVE_OK) {
         const uint32_t name = name_table_add(reader->log->names, text.bytes, text.count);
-        add_event(reader, DTR_EVENT_MARK, name);
+        dtr_log_add_event(reader, DTR_EVENT_MARK, name);
         reader->is_backward |= strcmp(name_table_text(reader->log->names, name), "BACKWARD") == 0;
     }
     return error;
@@ -324,19 +324,19 @@ static int take_constant(struct reader *reader)
     if (error == VARVE_OK) {
         reader->log->ops[reader->log->op_count - 1].is_constant = true;
         reader->log->constants++;
-        add_event(reader, DTR_EVENT_PIN, reader->log->tensor_count - 1);
+        dtr_log_add_event(reader, DTR_EVENT_PIN, reader->log->tensor_count - 1);
         error = define_handle(reader, name, reader->log->tensor_count - 1);
     }
     return error;
 }
 
-static int take_call(struct reader *reader)
+static int dtr_log_take_call(struct reader *reader)
 {
     const struct line_value *results = &reader->line.values[LINE_KEY_RESULT];
     int error = take_op(reader);
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_RESULT, LINE_TEXTS);
     if (error == VARVE_OK && results->count == 0) {
-        error = fail(reader, "CALL without results");
+        error = dtr_log_fail(reader, "CALL without results");
     }
     for (size_t i = 0; error == VARVE_OK && i < results->count; i++) {
         error = add_tensor(reader);
@@ -363,17 +363,17 @@ static int need_described_name(struct reader *reader)
         return error;
     }
     if (reader->described == reader->log->tensor_count) {
-        return fail(reader, "%s of '%.*s', which no CONSTANT or CALL before it has left open", instruction,
-                    SHOWN(name));
+        return dtr_log_fail(reader, "%s of '%.*s', which no CONSTANT or CALL before it has left open", instruction,
+                            SHOWN(name));
     }
     if (strlen(described_name(reader)) != name.count || memcmp(described_name(reader), name.bytes, name.count) != 0) {
-        return fail(reader, "%s of '%.*s' where that of '%.40s' is missing", instruction, SHOWN(name),
-                    described_name(reader));
+        return dtr_log_fail(reader, "%s of '%.*s' where that of '%.40s' is missing", instruction, SHOWN(name),
+                            described_name(reader));
     }
     return VARVE_OK;
 }
 
-static int take_memory(struct reader *reader)
+static int dtr_log_take_memory(struct reader *reader)
 {
     int error = need_described_name(reader);
     error = error != VARVE_OK ? error : need_number(reader, LINE_KEY_MEMORY, &reader->memory);
@@ -381,7 +381,7 @@ static int take_memory(struct reader *reader)
         return error;
     }
     if (reader->log->ops[reader->log->op_count - 1].is_constant) {
-        return describe(reader, reader->memory, -1);
+        return dtr_log_describe(reader, reader->memory, -1);
     }
     reader->is_alias_next = true;
     return VARVE_OK;
@@ -399,7 +399,7 @@ static int take_alias(struct reader *reader)
     }
     if ((value->kind == LINE_TEXT || value->kind == LINE_INTEGER) && item(reader, LINE_KEY_ALIAS, 0).count == 2 &&
         memcmp(item(reader, LINE_KEY_ALIAS, 0).bytes, "-1", 2) == 0) {
-        return describe(reader, reader->memory, -1);
+        return dtr_log_describe(reader, reader->memory, -1);
     }
     uint64_t alias = 0;
     error = need_number(reader, LINE_KEY_ALIAS, &alias);
@@ -407,22 +407,23 @@ static int take_alias(struct reader *reader)
         return error;
     }
     if (alias >= op->input_count) {
-        return fail(reader, "'%.40s' is a view of input %llu, but its operator has %u", described_name(reader),
-                    (unsigned long long)alias, (unsigned)op->input_count);
+        return dtr_log_fail(reader, "'%.40s' is a view of input %llu, but its operator has %u", described_name(reader),
+                            (unsigned long long)alias, (unsigned)op->input_count);
     }
     uint64_t storage_bytes = log->storage_bytes[log->inputs[op->first_input + alias]];
     if (storage_bytes != reader->memory) {
-        return fail(reader, "'%.40s' is a view of a storage of %llu bytes, but its MEMORY is %llu",
-                    described_name(reader), (unsigned long long)storage_bytes, (unsigned long long)reader->memory);
+        return dtr_log_fail(reader, "'%.40s' is a view of a storage of %llu bytes, but its MEMORY is %llu",
+                            described_name(reader), (unsigned long long)storage_bytes,
+                            (unsigned long long)reader->memory);
     }
-    return describe(reader, storage_bytes, (int32_t)alias);
+    return dtr_log_describe(reader, storage_bytes, (int32_t)alias);
 }
 
 /* The handle of an input that was mutated moves to the output: this is what its name means from now on. */
 static void move_handle(struct reader *reader, struct handle *handle, uint32_t tensor)
 {
     reader->references[handle->tensor]--;
-    add_event(reader, DTR_EVENT_RELEASE, handle->tensor);
+    dtr_log_add_event(reader, DTR_EVENT_RELEASE, handle->tensor);
     handle->tensor = tensor;
     reader->references[tensor]++;
 }
@@ -433,20 +434,21 @@ static int add_mutated(struct reader *reader, size_t index)
     const struct dtr_log *log = reader->log;
     const struct dtr_op *op = &log->ops[log->op_count - 1];
     uint64_t input = 0;
-    int error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, index), &input);
+    int error = dtr_log_number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, index), &input);
     if (error != VARVE_OK) {
         return error;
     }
     if (input >= op->input_count) {
-        return fail(reader, "'MUTATE' has input %llu, but its operator has %u", (unsigned long long)input,
-                    (unsigned)op->input_count);
+        return dtr_log_fail(reader, "'MUTATE' has input %llu, but its operator has %u", (unsigned long long)input,
+                            (unsigned)op->input_count);
     }
     if (reader->is_mutated[input] != 0) {
-        return fail(reader, "'MUTATE' has input %llu twice", (unsigned long long)input);
+        return dtr_log_fail(reader, "'MUTATE' has input %llu twice", (unsigned long long)input);
     }
     reader->is_mutated[input] = 1;
     error = add_tensor(reader);
-    return error != VARVE_OK ? error : describe(reader, log->storage_bytes[log->inputs[op->first_input + input]], -1);
+    return error != VARVE_OK ? error
+                             : dtr_log_describe(reader, log->storage_bytes[log->inputs[op->first_input + input]], -1);
 }
 
 static int take_mutate(struct reader *reader)
@@ -455,7 +457,7 @@ static int take_mutate(struct reader *reader)
     int error = take_op(reader);
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_MUTATE, LINE_INTEGERS);
     if (error == VARVE_OK && mutated->count == 0) {
-        error = fail(reader, "MUTATE without an input that is changed");
+        error = dtr_log_fail(reader, "MUTATE without an input that is changed");
     }
     if (error != VARVE_OK) {
         return error;
@@ -473,8 +475,9 @@ static int take_mutate(struct reader *reader)
     }
     for (size_t i = 0; error == VARVE_OK && i < mutated->count; i++) {
         uint64_t input = 0;
-        error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, i), &input);
-        struct handle *handle = error == VARVE_OK ? find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
+        error = dtr_log_number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, i), &input);
+        struct handle *handle =
+            error == VARVE_OK ? dtr_log_find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
         if (handle != NULL) {
             move_handle(reader, handle, op->first_output + (uint32_t)i);
         }
@@ -493,7 +496,7 @@ static int take_copy(struct reader *reader)
         return VARVE_ERROR_FORMAT;
     }
     uint32_t tensor = source->tensor;
-    add_event(reader, DTR_EVENT_GET, tensor);
+    dtr_log_add_event(reader, DTR_EVENT_GET, tensor);
     reader->log->copies++;
     return define_handle(reader, name, tensor);
 }
@@ -508,7 +511,7 @@ static int take_copy_from(struct reader *reader)
     reader->log->copies_from++;
     if (target != source) { /* a handle that is copied to itself keeps its tensor alive throughout */
         move_handle(reader, target, source->tensor);
-        add_event(reader, DTR_EVENT_GET, source->tensor);
+        dtr_log_add_event(reader, DTR_EVENT_GET, source->tensor);
     }
     return VARVE_OK;
 }
@@ -525,13 +528,13 @@ static int take_release(struct reader *reader)
         reader->log->unknown_releases++;
         return VARVE_OK;
     }
-    struct handle *handle = find_handle(reader, name);
+    struct handle *handle = dtr_log_find_handle(reader, name);
     if (handle == NULL) {
         return VARVE_ERROR_FORMAT;
     }
     handle->is_live = false;
     reader->references[handle->tensor]--;
-    add_event(reader, DTR_EVENT_RELEASE, handle->tensor);
+    dtr_log_add_event(reader, DTR_EVENT_RELEASE, handle->tensor);
     return VARVE_OK;
 }
 
@@ -542,7 +545,7 @@ static int take_pin(struct reader *reader)
         return VARVE_ERROR_FORMAT;
     }
     reader->log->pins++;
-    add_event(reader, DTR_EVENT_PIN, handle->tensor);
+    dtr_log_add_event(reader, DTR_EVENT_PIN, handle->tensor);
     return VARVE_OK;
 }
 
@@ -567,7 +570,7 @@ static void free_tables(struct dtr_log *log)
 }
 
 /* What came before ANNOTATE START never was; the number of lines stays. */
-static void start(struct reader *reader)
+static void dtr_log_start(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     struct name_table *names = log->names;
@@ -586,10 +589,10 @@ static int recognise(struct reader *reader, struct line_text text)
 {
     struct line_text word = {"", 0};
     if (!line_scan(&reader->line, text.bytes, text.count)) {
-        return fail(reader, "at byte %zu: %s", reader->line.column, reader->line.reason);
+        return dtr_log_fail(reader, "at byte %zu: %s", reader->line.column, reader->line.reason);
     }
     if (reader->line.values[LINE_KEY_INSTRUCTION].kind == LINE_ABSENT) {
-        return fail(reader, "it has no 'INSTRUCTION'");
+        return dtr_log_fail(reader, "it has no 'INSTRUCTION'");
     }
     int error = need_text(reader, LINE_KEY_INSTRUCTION, &word);
     if (error != VARVE_OK) {
@@ -601,7 +604,7 @@ static int recognise(struct reader *reader, struct line_text text)
             return VARVE_OK;
         }
     }
-    return fail(reader, "'%.*s' is no instruction that is known", SHOWN(word));
+    return dtr_log_fail(reader, "'%.*s' is no instruction that is known", SHOWN(word));
 }
 
 static bool is_start(const struct reader *reader)
@@ -617,19 +620,20 @@ static int take_instruction(struct reader *reader)
     if (reader->described < reader->log->tensor_count) {
         enum instruction wanted = reader->is_alias_next ? INSTRUCTION_ALIAS : INSTRUCTION_MEMORY;
         if (reader->instruction != wanted) {
-            return fail(reader, "%s where the %s of '%.40s' is missing", instructions[reader->instruction].bytes,
-                        instructions[wanted].bytes, described_name(reader));
+            return dtr_log_fail(reader, "%s where the %s of '%.40s' is missing",
+                                instructions[reader->instruction].bytes, instructions[wanted].bytes,
+                                described_name(reader));
         }
     }
     return takes[reader->instruction](reader);
 }
 
-static int take_line(struct reader *reader, struct line_text text)
+static int dtr_log_take_line(struct reader *reader, struct line_text text)
 {
     struct dtr_log *log = reader->log;
     int error = recognise(reader, text);
     if (error == VARVE_OK && !log->has_start && is_start(reader)) {
-        start(reader);
+        dtr_log_start(reader);
         return VARVE_OK;
     }
     if (reader->is_waiting) {
@@ -645,7 +649,7 @@ static int take_line(struct reader *reader, struct line_text text)
 }
 
 /* The next line, without its end; it lives until the next call. None: `bytes` is NULL. */
-static int next_line(struct reader *reader, struct line_text *line_out)
+static int dtr_log_next_line(struct reader *reader, struct line_text *line_out)
 {
     struct input_stream *input = reader->input;
     reader->long_line_bytes = 0;
@@ -662,7 +666,7 @@ static int next_line(struct reader *reader, struct line_text *line_out)
         if (is_whole || there >= INPUT_STREAM_WINDOW_BYTES / 2) {
             if (taken > LINE_BYTES_MAX - reader->long_line_bytes) {
                 reader->log->lines++;
-                return fail(reader, "longer than %zu bytes", LINE_BYTES_MAX);
+                return dtr_log_fail(reader, "longer than %zu bytes", LINE_BYTES_MAX);
             }
             if (reader->long_line_capacity - reader->long_line_bytes < taken) {
                 reader->long_line_capacity = 2 * (reader->long_line_bytes + taken);
@@ -695,20 +699,20 @@ static bool is_blank(struct line_text text)
     return i == text.count;
 }
 
-static int take_lines(struct reader *reader)
+static int dtr_log_take_lines(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     for (;;) {
         struct line_text text = {NULL, 0};
-        int error = next_line(reader, &text);
+        int error = dtr_log_next_line(reader, &text);
         if (error != VARVE_OK || text.bytes == NULL) {
             return error;
         }
         if (log->lines == DTR_ID_MAX) {
-            return fail(reader, "more than %u lines", (unsigned)DTR_ID_MAX);
+            return dtr_log_fail(reader, "more than %u lines", (unsigned)DTR_ID_MAX);
         }
         log->lines++;
-        error = is_blank(text) ? VARVE_OK : take_line(reader, text);
+        error = is_blank(text) ? VARVE_OK : dtr_log_take_line(reader, text);
         if (error != VARVE_OK) {
             return error;
         }
@@ -716,7 +720,7 @@ static int take_lines(struct reader *reader)
 }
 
 /* Is it whole? Then what the program still has at its end is to be there at once. */
-static int finish(struct reader *reader)
+static int dtr_log_finish(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     if (reader->is_waiting) {
@@ -724,16 +728,17 @@ static int finish(struct reader *reader)
         return VARVE_ERROR_FORMAT;
     }
     if (reader->described < log->tensor_count) {
-        return fail(reader, "the log ends before the %s of '%.40s'", reader->is_alias_next ? "ALIAS" : "MEMORY",
-                    described_name(reader));
+        return dtr_log_fail(reader, "the log ends before the %s of '%.40s'", reader->is_alias_next ? "ALIAS" : "MEMORY",
+                            described_name(reader));
     }
     if (log->op_count == 0) {
-        return fail(reader, "the log ends without an operator%s", log->has_start ? " after ANNOTATE START" : "");
+        return dtr_log_fail(reader, "the log ends without an operator%s",
+                            log->has_start ? " after ANNOTATE START" : "");
     }
     log->end_event = log->event_count;
     for (uint32_t i = 0; i < reader->handle_names.count; i++) {
         if (reader->references[reader->handles[i].tensor] > 0) {
-            add_event(reader, DTR_EVENT_PIN, reader->handles[i].tensor);
+            dtr_log_add_event(reader, DTR_EVENT_PIN, reader->handles[i].tensor);
         }
     }
     return VARVE_OK;
@@ -756,8 +761,8 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
     *reader.log = (struct dtr_log){.names = memory_resize(NULL, sizeof(*reader.log->names))};
     *reader.log->names = (struct name_table){.count = 0};
     int error = check_kind(input, &reader.reason);
-    VARVE_THEN(error, take_lines(&reader));
-    error = error != VARVE_OK ? error : finish(&reader);
+    VARVE_THEN(error, dtr_log_take_lines(&reader));
+    error = error != VARVE_OK ? error : dtr_log_finish(&reader);
     line_free(&reader.line);
     name_table_free(&reader.handle_names);
     free(reader.handles);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The name's number, or NONE and the key to enter it by. */
-static uint32_t find(const struct name_table *table, const char *bytes, size_t count, uint64_t *key_out)
+static uint32_t dtr_names_find(const struct name_table *table, const char *bytes, size_t count, uint64_t *key_out)
 {
     *key_out = map_hash(bytes, count);
     const uint64_t *number;
@@ -29,13 +29,13 @@ static uint32_t find(const struct name_table *table, const char *bytes, size_t c
 uint32_t name_table_find(const struct name_table *table, const char *bytes, size_t count)
 {
     uint64_t key;
-    return find(table, bytes, count, &key);
+    return dtr_names_find(table, bytes, count, &key);
 }
 
 uint32_t name_table_add(struct name_table *table, const char *bytes, size_t count)
 {
     uint64_t key;
-    uint32_t number = find(table, bytes, count, &key);
+    uint32_t number = dtr_names_find(table, bytes, count, &key);
     size_t end = table->count > 0 ? table->offsets[table->count] : 0;
     if (number != NAME_TABLE_NONE) {
         return number;

@@ -48,7 +48,7 @@ static int compute(struct play *play, uint32_t number, struct varve_message *mes
     return varve_remat_compute(play->remat, &planned, play->outputs, message);
 }
 
-static int play_event(struct play *play, struct dtr_event event, struct varve_message *message)
+static int dtr_play_event(struct play *play, struct dtr_event event, struct varve_message *message)
 {
     int error = VARVE_OK;
     switch (event.kind) {
@@ -91,7 +91,7 @@ static int play_events(struct play *play, struct dtr_result *result)
         if (i == log->end_event) {
             set_op(play, VARVE_REMAT_NONE);
         }
-        error = play_event(play, log->events[i], &result->reason);
+        error = dtr_play_event(play, log->events[i], &result->reason);
         result->events += error == VARVE_OK;
     }
     return error;
@@ -125,7 +125,7 @@ static uint32_t *make_outputs(const struct dtr_log *log)
 }
 
 /* The planner, and the allocator if it has one. */
-static int open_planner(struct play *play, struct varve_message *message)
+static int dtr_play_open_planner(struct play *play, struct varve_message *message)
 {
     const struct dtr_options *options = play->options;
     void (*event)(void *, const struct varve_remat_event *) = options->event != NULL ? on_event : NULL;
@@ -155,7 +155,7 @@ int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struc
              struct varve_message *message)
 {
     struct play play = {.log = log, .options = options, .op = VARVE_REMAT_NONE};
-    int error = open_planner(&play, message);
+    int error = dtr_play_open_planner(&play, message);
     *result_out = (struct dtr_result){.op = VARVE_REMAT_NONE};
     if (error == VARVE_OK) {
         play.outputs = make_outputs(log);

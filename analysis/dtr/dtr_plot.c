@@ -40,7 +40,7 @@ struct plot {
 
 /* ---- axes ---- */
 
-static double place(const struct axis *axis, double value)
+static double dtr_plot_place(const struct axis *axis, double value)
 {
     return axis->begin + (value - axis->low) / (axis->high - axis->low) * (axis->end - axis->begin);
 }
@@ -60,7 +60,7 @@ static int decimals(const struct axis *axis)
     return count > 0 ? count : 0;
 }
 
-static double overhead(const struct plot *plot, uint64_t clock)
+static double dtr_plot_overhead(const struct plot *plot, uint64_t clock)
 {
     uint64_t cost = plot->subject->baseline.counters.model_compute_ns;
     return cost > 0 ? (double)clock / (double)cost : 1;
@@ -76,7 +76,7 @@ static void set_axes(struct plot *plot)
     double most = 1;
     for (size_t i = 0; i < sweep->band_count; i++) {
         if (sweep->bands[i].status == DTR_OK) {
-            most = fmax(most, overhead(plot, sweep->bands[i].clock_max));
+            most = fmax(most, dtr_plot_overhead(plot, sweep->bands[i].clock_max));
         }
     }
     plot->x = (struct axis){.low = (double)first / plot->unit,
@@ -91,7 +91,7 @@ static void set_axes(struct plot *plot)
 
 /* ---- what is drawn ---- */
 
-static void write_head(const struct plot *plot)
+static void dtr_plot_write_head(const struct plot *plot)
 {
     const char *name = strrchr(plot->subject->path, '/');
     fprintf(plot->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n",
@@ -118,10 +118,10 @@ static double band_edge(const struct plot *plot, size_t point)
     const struct dtr_point *points = plot->sweep->points;
     double here = point < plot->sweep->point_count ? (double)points[point].budget : (double)points[point - 1].budget;
     double before = point > 0 ? (double)points[point - 1].budget : here;
-    return place(&plot->x, (here + before) / 2 / plot->unit);
+    return dtr_plot_place(&plot->x, (here + before) / 2 / plot->unit);
 }
 
-static void write_bands(const struct plot *plot)
+static void dtr_plot_write_bands(const struct plot *plot)
 {
     for (size_t i = 0; i < plot->sweep->band_count; i++) {
         const struct dtr_band *band = &plot->sweep->bands[i];
@@ -137,13 +137,13 @@ static void write_axes(const struct plot *plot)
 {
     FILE *out = plot->out;
     for (int i = 0; i < plot->x.ticks; i++) {
-        double v = plot->x.first + i * plot->x.step, x = place(&plot->x, v);
+        double v = plot->x.first + i * plot->x.step, x = dtr_plot_place(&plot->x, v);
         fprintf(out, "<path class=\"grid\" d=\"M%.2f %gV%g\"/>", x, TOP, BOTTOM);
         fprintf(out, "<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\">%.*f</text>\n", x, BOTTOM + 18,
                 decimals(&plot->x), v);
     }
     for (int i = 0; i < plot->y.ticks; i++) {
-        double v = plot->y.first + i * plot->y.step, y = place(&plot->y, v);
+        double v = plot->y.first + i * plot->y.step, y = dtr_plot_place(&plot->y, v);
         fprintf(out, "<path class=\"grid\" d=\"M%g %.2fH%g\"/>", LEFT, y, RIGHT);
         fprintf(out, "<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4, decimals(&plot->y),
                 v);
@@ -166,7 +166,7 @@ static void write_axes(const struct plot *plot)
 /* Left of it nothing can work, whatever is evicted. */
 static void write_bound(const struct plot *plot)
 {
-    double x = place(&plot->x, (double)plot->subject->description.bound_bytes / plot->unit);
+    double x = dtr_plot_place(&plot->x, (double)plot->subject->description.bound_bytes / plot->unit);
     if (x >= LEFT && x <= RIGHT) {
         fprintf(plot->out, "<path class=\"bound\" d=\"M%.2f %gV%g\"/><text x=\"%.2f\" y=\"%g\">lower bound</text>\n", x,
                 TOP, BOTTOM, x + 6, BOTTOM - 8);
@@ -183,8 +183,8 @@ static void write_curve(const struct plot *plot)
         fputs("<path class=\"curve\" d=\"", plot->out);
         for (size_t j = band->first; j < band->end; j++) {
             const struct dtr_point *point = &plot->sweep->points[j];
-            double x = place(&plot->x, (double)point->budget / plot->unit);
-            double y = place(&plot->y, overhead(plot, point->counters.clock));
+            double x = dtr_plot_place(&plot->x, (double)point->budget / plot->unit);
+            double y = dtr_plot_place(&plot->y, dtr_plot_overhead(plot, point->counters.clock));
             fprintf(plot->out, "%c%.2f %.2f", j == band->first ? 'M' : 'L', x, y);
             if (band->end - band->first == 1) {
                 fprintf(plot->out, "\"/><circle class=\"dot\" cx=\"%.2f\" cy=\"%.2f\" r=\"2", x, y);
@@ -198,8 +198,8 @@ static void write_svg(FILE *out, const struct dtr_subject *subject, const struct
 {
     struct plot plot = {.out = out, .subject = subject, .sweep = sweep};
     set_axes(&plot);
-    write_head(&plot);
-    write_bands(&plot);
+    dtr_plot_write_head(&plot);
+    dtr_plot_write_bands(&plot);
     write_axes(&plot);
     write_bound(&plot);
     write_curve(&plot);
@@ -208,7 +208,7 @@ static void write_svg(FILE *out, const struct dtr_subject *subject, const struct
 
 /* ---- files ---- */
 
-static bool ends_with(const char *path, const char *end)
+static bool dtr_plot_ends_with(const char *path, const char *end)
 {
     size_t length = strlen(path);
     return length > strlen(end) && strcmp(path + length - strlen(end), end) == 0;
@@ -238,10 +238,10 @@ int dtr_plot_check(const char *path, struct varve_message *message)
 {
     char program[] = PROGRAM, version[] = "--version";
     char *const argv[] = {program, version, NULL};
-    if (!ends_with(path, ".svg") && !ends_with(path, ".png")) {
+    if (!dtr_plot_ends_with(path, ".svg") && !dtr_plot_ends_with(path, ".png")) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--plot: '%s' must end in .svg or .png", path);
     }
-    if (ends_with(path, ".png") && !run_program(argv)) {
+    if (dtr_plot_ends_with(path, ".png") && !run_program(argv)) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                  "--plot: %s, which makes .png files, is not there: install librsvg2-bin, or "
                                  "write an .svg",
@@ -280,10 +280,10 @@ int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject 
     if (!is_whole) {
         error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }
-    if (error == VARVE_OK && ends_with(path, ".png")) {
+    if (error == VARVE_OK && dtr_plot_ends_with(path, ".png")) {
         error = convert(svg, png, message);
     }
-    VARVE_THEN(error, varve_publish_move(ends_with(path, ".png") ? png : svg, path, may_replace, message));
+    VARVE_THEN(error, varve_publish_move(dtr_plot_ends_with(path, ".png") ? png : svg, path, may_replace, message));
     varve_publish_folder_remove(folder);
     return error;
 }

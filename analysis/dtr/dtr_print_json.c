@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static double overhead(const struct dtr_subject *subject, uint64_t clock)
+static double dtr_print_json_overhead(const struct dtr_subject *subject, uint64_t clock)
 {
     uint64_t cost = subject->baseline.counters.model_compute_ns;
     return cost > 0 ? (double)clock / (double)cost : 1;
@@ -51,11 +51,11 @@ static struct cJSON *counters_json(const struct varve_remat_counters *counters)
 }
 
 /* What a play is compared by, under the names that the published simulator's figures have. */
-static void add_figures(struct cJSON *object, const struct dtr_subject *subject,
-                        const struct varve_remat_counters *counters)
+static void dtr_print_json_add_figures(struct cJSON *object, const struct dtr_subject *subject,
+                                       const struct varve_remat_counters *counters)
 {
     add_number(object, "clock", counters->clock);
-    json_real(object, "overhead", overhead(subject, counters->clock));
+    json_real(object, "overhead", dtr_print_json_overhead(subject, counters->clock));
     add_number(object, "remat_compute", counters->remat_compute_ns);
     add_number(object, "max_memory", counters->max_used_bytes);
     add_number(object, "evictions", counters->evictions);
@@ -80,7 +80,7 @@ static void add_allocator(struct cJSON *object, const struct dtr_subject *subjec
     add_number(object, "device_calls", figures->device_calls);
 }
 
-static void add_setting(struct cJSON *object, const struct dtr_subject *subject)
+static void dtr_print_json_add_setting(struct cJSON *object, const struct dtr_subject *subject)
 {
     json_text(object, "log", subject->path);
     json_text(object, "heuristic", subject->options->heuristic->name);
@@ -93,10 +93,10 @@ static void add_setting(struct cJSON *object, const struct dtr_subject *subject)
 void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
 {
     struct cJSON *object = json_object();
-    add_setting(object, subject);
+    dtr_print_json_add_setting(object, subject);
     json_text(object, "status", dtr_status_name(result->status));
     add_bytes(object, "budget", subject->options->budget);
-    add_figures(object, subject, &result->counters);
+    dtr_print_json_add_figures(object, subject, &result->counters);
     add_number(object, "model_compute", result->counters.model_compute_ns);
     add_number(object, "op_executions", result->counters.executions);
     add_number(object, "heuristic_evals", result->counters.heuristic_evals);
@@ -118,7 +118,7 @@ static struct cJSON *point_json(const struct dtr_subject *subject, const struct 
     struct cJSON *object = json_object();
     add_bytes(object, "budget", point->budget);
     json_text(object, "status", dtr_status_name(point->status));
-    add_figures(object, subject, &point->counters);
+    dtr_print_json_add_figures(object, subject, &point->counters);
     json_real(object, "seconds", point->seconds);
     add_allocator(object, subject, &point->allocator);
     return object;
@@ -144,7 +144,7 @@ void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
     struct cJSON *object = json_object();
-    add_setting(object, subject);
+    dtr_print_json_add_setting(object, subject);
     add_number(object, "operators", log->op_count);
     add_number(object, "backward_operators", description->backward_ops);
 #define ADD_COUNT(name, meaning) add_number(object, #name, log->name);
@@ -174,8 +174,8 @@ static struct cJSON *bands_json(const struct dtr_subject *subject, const struct 
         add_bytes(object, "to", sweep->points[band->end - 1].budget);
         add_number(object, "points", band->end - band->first);
         if (band->status == DTR_OK) {
-            json_real(object, "overhead_min", overhead(subject, band->clock_min));
-            json_real(object, "overhead_max", overhead(subject, band->clock_max));
+            json_real(object, "overhead_min", dtr_print_json_overhead(subject, band->clock_min));
+            json_real(object, "overhead_max", dtr_print_json_overhead(subject, band->clock_max));
         }
         json_append(array, object);
     }
@@ -216,7 +216,7 @@ static struct cJSON *partings_json(const struct dtr_subject *subject, const stru
 void dtr_print_sweep_json(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct cJSON *object = json_object();
-    add_setting(object, subject);
+    dtr_print_json_add_setting(object, subject);
     json_add(object, "smallest", point_or_null(subject, dtr_sweep_smallest(sweep)));
     json_add(object, "bands", bands_json(subject, sweep));
     json_add(object, "partings", partings_json(subject, sweep));

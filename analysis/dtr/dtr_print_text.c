@@ -15,7 +15,7 @@ static double ratio(const struct dtr_subject *subject, uint64_t bytes)
     return peak > 0 ? (double)bytes / (double)peak : 1;
 }
 
-static double overhead(const struct dtr_subject *subject, uint64_t clock)
+static double dtr_print_text_overhead(const struct dtr_subject *subject, uint64_t clock)
 {
     uint64_t cost = subject->baseline.counters.model_compute_ns;
     return cost > 0 ? (double)clock / (double)cost : 1;
@@ -51,7 +51,7 @@ static int64_t evictions_for_room(const struct varve_remat_counters *counters)
     return (int64_t)(counters->evictions_budget + counters->evictions_allocator);
 }
 
-static void print_failure(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
+static void dtr_text_print_failure(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
 {
     fprintf(out, "%s at ", dtr_status_name(result->status));
     print_op(out, subject->log, result->op);
@@ -92,9 +92,9 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
                 ratio(subject, budget), subject->options->heuristic->name);
     }
     if (result->status != DTR_OK) {
-        print_failure(out, subject, result);
+        dtr_text_print_failure(out, subject, result);
     } else {
-        fprintf(out, "ok: overhead %.3f, peak %s\n", overhead(subject, counters->clock),
+        fprintf(out, "ok: overhead %.3f, peak %s\n", dtr_print_text_overhead(subject, counters->clock),
                 format_bytes_exact((int64_t)counters->max_used_bytes).text);
     }
     fprintf(out, "%s of the program, %s of recomputation\n", format_duration((int64_t)counters->model_compute_ns).text,
@@ -140,7 +140,7 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
         }
         return;
     }
-    add_real(table, overhead(subject, counters->clock));
+    add_real(table, dtr_print_text_overhead(subject, counters->clock));
     table_add(table, format_count((int64_t)counters->evictions).text);
     table_add(table, format_count(evictions_for_room(counters)).text);
     table_add(table, format_count((int64_t)counters->remats_direct).text);
@@ -165,14 +165,14 @@ static void print_points(FILE *out, const struct dtr_subject *subject, const str
                  "oom: nothing is left to evict; thrash: recomputation costs more than --remat-limit allows\n");
 }
 
-static void print_smallest(FILE *out, const struct dtr_subject *subject, const struct dtr_point *smallest)
+static void dtr_text_print_smallest(FILE *out, const struct dtr_subject *subject, const struct dtr_point *smallest)
 {
     if (smallest == NULL) {
         fprintf(out, "no budget that works was found\n");
     } else {
         fprintf(out, "smallest budget found that works: %s, %.3f of the peak, overhead %.3f\n",
                 format_bytes_exact((int64_t)smallest->budget).text, ratio(subject, smallest->budget),
-                overhead(subject, smallest->counters.clock));
+                dtr_print_text_overhead(subject, smallest->counters.clock));
     }
 }
 
@@ -201,7 +201,7 @@ void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const stru
     fprintf(out, "\nheuristic %s:\n", subject->options->heuristic->name);
     print_points(out, subject, points, count, 1);
     fputc('\n', out);
-    print_smallest(out, subject, smallest);
+    dtr_text_print_smallest(out, subject, smallest);
     if (smallest != NULL) {
         fprintf(out, "it was found by bisection, but more memory is not always better: --sweep looks at all "
                      "budgets\n");
@@ -228,8 +228,8 @@ static void print_bands(FILE *out, const struct dtr_subject *subject, const stru
         snprintf(text, sizeof(text), "%.4f-%.4f", ratio(subject, from), ratio(subject, to));
         table_add(&table, text);
         table_add(&table, format_count((int64_t)(band->end - band->first)).text);
-        snprintf(text, sizeof(text), "%.3f-%.3f", overhead(subject, band->clock_min),
-                 overhead(subject, band->clock_max));
+        snprintf(text, sizeof(text), "%.3f-%.3f", dtr_print_text_overhead(subject, band->clock_min),
+                 dtr_print_text_overhead(subject, band->clock_max));
         table_add(&table, band->status == DTR_OK ? text : "-");
     }
     table_print(&table, out, true);
@@ -275,7 +275,7 @@ void dtr_print_sweep(FILE *out, const struct dtr_subject *subject, const struct 
     fputc('\n', out);
     print_bands(out, subject, sweep);
     fputc('\n', out);
-    print_smallest(out, subject, dtr_sweep_smallest(sweep));
+    dtr_text_print_smallest(out, subject, dtr_sweep_smallest(sweep));
     if (sweep->parting_count > 0) {
         fputc('\n', out);
         print_partings(out, subject, sweep);

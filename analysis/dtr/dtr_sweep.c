@@ -153,7 +153,7 @@ struct decisions {
     struct dtr_decision other;
 };
 
-static bool is_same(const struct dtr_decision *a, const struct dtr_decision *b)
+static bool dtr_sweep_is_same(const struct dtr_decision *a, const struct dtr_decision *b)
 {
     return a->storage == b->storage && a->op == b->op && a->clock == b->clock;
 }
@@ -177,7 +177,8 @@ static void note_decision(void *context, const struct varve_remat_event *event, 
     if (!decisions->is_second) {
         decisions->items = memory_grow(decisions->items, &decisions->capacity, decisions->count, sizeof(decision));
         decisions->items[decisions->count++] = decision;
-    } else if (decisions->compared < decisions->count && is_same(&decisions->items[decisions->compared], &decision)) {
+    } else if (decisions->compared < decisions->count &&
+               dtr_sweep_is_same(&decisions->items[decisions->compared], &decision)) {
         decisions->compared++;
     } else {
         decisions->has_parted = true;

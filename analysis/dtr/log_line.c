@@ -28,7 +28,7 @@ const char *line_key_name(enum line_key key)
     return keys[key].bytes;
 }
 
-static bool fail(struct scan *scan, const char *reason)
+static bool log_line_fail(struct scan *scan, const char *reason)
 {
     scan->line->reason = scan->next == scan->end ? "the line ends in the middle"
                          : *scan->next == '\0'   ? "a NUL byte"
@@ -56,7 +56,7 @@ static void skip_space(struct scan *scan)
 
 /* ---- texts ---- */
 
-static void put(struct scan *scan, uint32_t byte)
+static void log_line_put(struct scan *scan, uint32_t byte)
 {
     scan->line->unescaped[scan->line->unescaped_count++] = (char)byte;
 }
@@ -64,19 +64,19 @@ static void put(struct scan *scan, uint32_t byte)
 static void put_code_point(struct scan *scan, uint32_t point)
 {
     if (point < 0x80) {
-        put(scan, point);
+        log_line_put(scan, point);
     } else if (point < 0x800) {
-        put(scan, 0xc0 | point >> 6);
-        put(scan, 0x80 | (point & 0x3f));
+        log_line_put(scan, 0xc0 | point >> 6);
+        log_line_put(scan, 0x80 | (point & 0x3f));
     } else if (point < 0x10000) {
-        put(scan, 0xe0 | point >> 12);
-        put(scan, 0x80 | (point >> 6 & 0x3f));
-        put(scan, 0x80 | (point & 0x3f));
+        log_line_put(scan, 0xe0 | point >> 12);
+        log_line_put(scan, 0x80 | (point >> 6 & 0x3f));
+        log_line_put(scan, 0x80 | (point & 0x3f));
     } else {
-        put(scan, 0xf0 | point >> 18);
-        put(scan, 0x80 | (point >> 12 & 0x3f));
-        put(scan, 0x80 | (point >> 6 & 0x3f));
-        put(scan, 0x80 | (point & 0x3f));
+        log_line_put(scan, 0xf0 | point >> 18);
+        log_line_put(scan, 0x80 | (point >> 12 & 0x3f));
+        log_line_put(scan, 0x80 | (point >> 6 & 0x3f));
+        log_line_put(scan, 0x80 | (point & 0x3f));
     }
 }
 
@@ -88,7 +88,7 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
         static const char digits[] = "0123456789abcdefABCDEF";
         const char *digit = scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
         if (digit == NULL) {
-            return fail(scan, "\\u wants four hexadecimal digits");
+            return log_line_fail(scan, "\\u wants four hexadecimal digits");
         }
         *unit_out = *unit_out << 4 | (uint32_t)(digit - digits < 16 ? digit - digits : digit - digits - 6);
     }
@@ -105,22 +105,22 @@ static bool scan_unicode_escape(struct scan *scan)
     if (point >= 0xd800 && point < 0xdc00 && is_next(scan, '\\')) {
         scan->next++;
         if (!is_next(scan, 'u')) {
-            return fail(scan, "half of a surrogate pair");
+            return log_line_fail(scan, "half of a surrogate pair");
         }
         scan->next++;
         if (!scan_hexadecimal(scan, &low)) {
             return false;
         }
         if (low < 0xdc00 || low > 0xdfff) {
-            return fail(scan, "half of a surrogate pair");
+            return log_line_fail(scan, "half of a surrogate pair");
         }
         point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00);
     }
     if (point >= 0xd800 && point < 0xe000) {
-        return fail(scan, "half of a surrogate pair");
+        return log_line_fail(scan, "half of a surrogate pair");
     }
     if (point == 0) {
-        return fail(scan, "a NUL character");
+        return log_line_fail(scan, "a NUL character");
     }
     put_code_point(scan, point);
     return true;
@@ -137,9 +137,9 @@ static bool scan_escape(struct scan *scan)
     }
     const char *escape = scan->next < scan->end && *scan->next != '\0' ? strchr(escapes, *scan->next) : NULL;
     if (escape == NULL) {
-        return fail(scan, "no such escape");
+        return log_line_fail(scan, "no such escape");
     }
-    put(scan, (unsigned char)meant[escape - escapes]);
+    log_line_put(scan, (unsigned char)meant[escape - escapes]);
     scan->next++;
     return true;
 }
@@ -156,7 +156,7 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
         line->unescaped = memory_resize(line->unescaped, room);
     }
     for (const char *next = begin; next < scan->next; next++) {
-        put(scan, (unsigned char)*next);
+        log_line_put(scan, (unsigned char)*next);
     }
     while (!is_next(scan, '"')) {
         size_t length = varve_utf8_length(scan->next, (size_t)(scan->end - scan->next));
@@ -167,13 +167,13 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
             continue;
         }
         if (length == 0) {
-            return fail(scan, "no UTF-8");
+            return log_line_fail(scan, "no UTF-8");
         }
         if ((unsigned char)*scan->next < ' ') {
-            return fail(scan, "a control character in a text");
+            return log_line_fail(scan, "a control character in a text");
         }
         for (; length > 0; length--, scan->next++) {
-            put(scan, (unsigned char)*scan->next);
+            log_line_put(scan, (unsigned char)*scan->next);
         }
     }
     scan->next++;
@@ -184,7 +184,7 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
 static bool scan_text(struct scan *scan, struct line_text *text_out)
 {
     if (!is_next(scan, '"')) {
-        return fail(scan, "a text in quotes is missing");
+        return log_line_fail(scan, "a text in quotes is missing");
     }
     const char *begin = ++scan->next;
     while (scan->next < scan->end && *scan->next != '"' && *scan->next != '\\' &&
@@ -207,14 +207,14 @@ static bool scan_integer(struct scan *scan, struct line_text *text_out)
     scan->next += is_next(scan, '-') ? 1 : 0;
     const char *digits = scan->next;
     if (!is_digit_next(scan)) {
-        return fail(scan, "a text, a whole number or a list of them is missing");
+        return log_line_fail(scan, "a text, a whole number or a list of them is missing");
     }
     while (is_digit_next(scan)) {
         scan->next++;
     }
     if (*digits == '0' && scan->next - digits > 1) {
         scan->next = digits;
-        return fail(scan, "a number that begins with 0");
+        return log_line_fail(scan, "a number that begins with 0");
     }
     *text_out = (struct line_text){begin, (size_t)(scan->next - begin)};
     return true;
@@ -250,7 +250,7 @@ static bool scan_list(struct scan *scan, enum line_kind *kind_out)
             return false;
         }
         if (first != LINE_ABSENT && kind != first) {
-            return fail(scan, "texts and numbers in one list");
+            return log_line_fail(scan, "texts and numbers in one list");
         }
         first = kind;
         skip_space(scan);
@@ -258,7 +258,7 @@ static bool scan_list(struct scan *scan, enum line_kind *kind_out)
             break;
         }
         if (!is_next(scan, ',')) {
-            return fail(scan, "',' or ']' is missing");
+            return log_line_fail(scan, "',' or ']' is missing");
         }
         scan->next++;
         skip_space(scan);
@@ -278,7 +278,7 @@ static bool scan_value(struct scan *scan, struct line_value *value_out)
     return true;
 }
 
-static enum line_key key_of(struct line_text text)
+static enum line_key log_line_key_of(struct line_text text)
 {
     for (size_t i = 0; i < LINE_KEY_LIMIT; i++) {
         if (keys[i].count == text.count && memcmp(keys[i].bytes, text.bytes, text.count) == 0) {
@@ -296,14 +296,14 @@ static bool scan_member(struct scan *scan)
     if (!scan_text(scan, &text)) {
         return false;
     }
-    enum line_key key = key_of(text);
+    enum line_key key = log_line_key_of(text);
     if (key != LINE_KEY_LIMIT && scan->line->values[key].kind != LINE_ABSENT) {
         scan->next = begin;
-        return fail(scan, "a key for the second time");
+        return log_line_fail(scan, "a key for the second time");
     }
     skip_space(scan);
     if (!is_next(scan, ':')) {
-        return fail(scan, "':' is missing");
+        return log_line_fail(scan, "':' is missing");
     }
     scan->next++;
     skip_space(scan);
@@ -323,7 +323,7 @@ bool line_scan(struct line *line, const char *bytes, size_t count)
     line->item_count = line->unescaped_count = 0;
     skip_space(&scan);
     if (!is_next(&scan, '{')) {
-        return fail(&scan, "'{' is missing");
+        return log_line_fail(&scan, "'{' is missing");
     }
     do {
         scan.next++;
@@ -334,11 +334,11 @@ bool line_scan(struct line *line, const char *bytes, size_t count)
         skip_space(&scan);
     } while (is_next(&scan, ','));
     if (!is_next(&scan, '}')) {
-        return fail(&scan, "',' or '}' is missing");
+        return log_line_fail(&scan, "',' or '}' is missing");
     }
     scan.next++;
     skip_space(&scan);
-    return scan.next == scan.end || fail(&scan, "something follows the object");
+    return scan.next == scan.end || log_line_fail(&scan, "something follows the object");
 }
 
 void line_free(struct line *line)

@@ -59,7 +59,7 @@ struct stream {
     struct varve_message message;
 };
 
-static int fail(struct stream *stream, int error, const char *reason)
+static int export_arrow_fail(struct stream *stream, int error, const char *reason)
 {
     stream->error = varve_message_set(&stream->message, error, "%s: %s", database_path(stream->database), reason);
     return stream->error;
@@ -120,7 +120,7 @@ static bool column_reserve(struct column *column, size_t bytes)
     return true;
 }
 
-static bool is_ascii(const char *text, size_t bytes)
+static bool export_arrow_is_ascii(const char *text, size_t bytes)
 {
     uint64_t word, all = 0;
     size_t i;
@@ -136,7 +136,7 @@ static bool is_ascii(const char *text, size_t bytes)
 
 static bool column_set_text(struct column *column, size_t row, const char *text, size_t bytes)
 {
-    bool is_copied = column->type == 'z' || is_ascii(text, bytes);
+    bool is_copied = column->type == 'z' || export_arrow_is_ascii(text, bytes);
     if (!column_reserve(column, is_copied ? bytes : 3 * bytes)) {
         return false;
     }
@@ -217,7 +217,7 @@ static bool column_widen(struct column *column, size_t rows, size_t row, int fou
     return numbers_to_text(column, rows, row);
 }
 
-static bool fits(const struct column *column, int found)
+static bool export_arrow_fits(const struct column *column, int found)
 {
     return has_text(column) || (column->type == 'l' && found == SQLITE_INTEGER) ||
            (column->type == 'g' && (found == SQLITE_INTEGER || found == SQLITE_FLOAT));
@@ -234,7 +234,7 @@ static int refuse_value(struct stream *stream, const struct column *column, int 
              "row %" PRIu64 ": column %.100s has %s among %s; CAST(… AS TEXT) or AS REAL makes them alike",
              stream->rows_before + stream->rows + 1, column->name, names[found],
              column->type == 'l' ? "integers" : "real numbers");
-    return fail(stream, VARVE_ERROR_DATABASE, reason);
+    return export_arrow_fail(stream, VARVE_ERROR_DATABASE, reason);
 }
 
 /* ---- rows ---- */
@@ -248,14 +248,14 @@ static int append_other(struct stream *stream, struct column *column, sqlite3_va
         return VARVE_OK;
     }
     bool is_done = true;
-    if (column->type == UNDECIDED || !fits(column, found)) {
+    if (column->type == UNDECIDED || !export_arrow_fits(column, found)) {
         if (column->is_fixed) {
             return refuse_value(stream, column, found);
         }
         is_done = column_widen(column, stream->batch_rows, row, found);
     }
     if (!is_done) {
-        return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+        return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     }
     column->present[row / 8] |= (uint8_t)(1U << row % 8);
     if (column->type == 'l') {
@@ -269,10 +269,10 @@ static int append_other(struct stream *stream, struct column *column, sqlite3_va
         const char *text = sqlite3_value_blob(value);
         is_done = column_set_text(column, row, text, (size_t)sqlite3_value_bytes(value));
     }
-    return is_done ? VARVE_OK : fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+    return is_done ? VARVE_OK : export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
 }
 
-static void append(struct stream *stream, int index, sqlite3_value *value)
+static void export_arrow_append(struct stream *stream, int index, sqlite3_value *value)
 {
     struct column *column = &stream->columns[index];
     size_t row = stream->rows;
@@ -289,30 +289,30 @@ static void append(struct stream *stream, int index, sqlite3_value *value)
 static void append_row(struct stream *stream)
 {
     for (int i = 0; i < stream->column_count && stream->error == VARVE_OK; i++) {
-        append(stream, i, sqlite3_column_value(stream->cursor.statement, i));
+        export_arrow_append(stream, i, sqlite3_column_value(stream->cursor.statement, i));
     }
     stream->rows++;
 }
 
 /* The step of the aggregate function. */
-static void take_row(sqlite3_context *context, int count, sqlite3_value **values)
+static void export_arrow_take_row(sqlite3_context *context, int count, sqlite3_value **values)
 {
     struct stream *stream = sqlite3_user_data(context);
     if (stream->error == VARVE_OK && (stream->rows >= stream->batch_rows || count != stream->column_count)) {
-        fail(stream, VARVE_ERROR_DATABASE, "the key has the same value twice");
+        export_arrow_fail(stream, VARVE_ERROR_DATABASE, "the key has the same value twice");
     }
     for (int i = 0; i < count && stream->error == VARVE_OK; i++) {
-        append(stream, i, values[i]);
+        export_arrow_append(stream, i, values[i]);
     }
     stream->rows++;
 }
 
-static void take_end(sqlite3_context *context)
+static void export_arrow_take_end(sqlite3_context *context)
 {
     sqlite3_result_null(context);
 }
 
-static bool is_full(const struct stream *stream)
+static bool export_arrow_is_full(const struct stream *stream)
 {
     if (stream->rows >= stream->batch_rows) {
         return true;
@@ -340,15 +340,15 @@ static int fail_step(struct stream *stream, int code)
     if (code == SQLITE_INTERRUPT) {
         snprintf(reason, sizeof(reason), "no end after %g s of computing: a larger timeout gives it more",
                  (double)stream->timeout_ns / 1e9);
-        return fail(stream, VARVE_ERROR_DATABASE, reason);
+        return export_arrow_fail(stream, VARVE_ERROR_DATABASE, reason);
     }
-    return fail(stream, VARVE_ERROR_DATABASE, sqlite3_errmsg(sqlite3_db_handle(stream->cursor.statement)));
+    return export_arrow_fail(stream, VARVE_ERROR_DATABASE, sqlite3_errmsg(sqlite3_db_handle(stream->cursor.statement)));
 }
 
-static void read_rows(struct stream *stream)
+static void export_arrow_read_rows(struct stream *stream)
 {
     int code = SQLITE_ROW;
-    while (!is_full(stream) && stream->error == VARVE_OK) {
+    while (!export_arrow_is_full(stream) && stream->error == VARVE_OK) {
         code = sqlite3_step(stream->cursor.statement);
         if (code != SQLITE_ROW) {
             break;
@@ -377,7 +377,7 @@ static bool step_once(struct stream *stream, struct cursor *cursor, int64_t from
 }
 
 /* Ranges of as many keys as a batch has rows, without the gaps between them. */
-static void read_range(struct stream *stream)
+static void export_arrow_read_range(struct stream *stream)
 {
     int64_t width = (int64_t)stream->batch_rows - 1;
     while (stream->rows == 0 && !stream->has_ended) {
@@ -401,13 +401,13 @@ static int read_batch(struct stream *stream)
     stream->begin_ns = monotonic_computed_ns(); /* another thread may call this time */
     for (int i = 0; i < stream->column_count; i++) {
         if (!column_allocate(&stream->columns[i], stream->batch_rows)) {
-            return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+            return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
         }
     }
     if (stream->has_key) {
-        read_range(stream);
+        export_arrow_read_range(stream);
     } else {
-        read_rows(stream);
+        export_arrow_read_rows(stream);
     }
     return stream->error;
 }
@@ -495,7 +495,7 @@ static int get_next(struct ArrowArrayStream *arrow, struct ArrowArray *out)
     }
     stream->has_first = false;
     if (stream->error == VARVE_OK && stream->rows > 0 && !give_batch(stream, out)) {
-        fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+        export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     }
     return stream->error == VARVE_OK ? 0 : stream->error == VARVE_ERROR_NO_MEMORY ? ENOMEM : EIO;
 }
@@ -584,7 +584,7 @@ static int bind(struct stream *stream, const struct varve_query_options *options
         char reason[120];
         snprintf(reason, sizeof(reason), "the statement has %d parameter(s), but got %zu value(s)", expected,
                  options->parameter_count);
-        return fail(stream, VARVE_ERROR_INVALID, reason);
+        return export_arrow_fail(stream, VARVE_ERROR_INVALID, reason);
     }
     for (int i = 0; i < expected; i++) {
         const struct varve_query_value *value = &options->parameters[i];
@@ -619,21 +619,21 @@ static int make_columns(struct stream *stream, const char *types)
     int count = sqlite3_column_count(statement);
     stream->columns = calloc((size_t)count, sizeof(*stream->columns));
     if (stream->columns == NULL) {
-        return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+        return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     }
     if (types != NULL && strlen(types) != (size_t)count) {
-        return fail(stream, VARVE_ERROR_INVALID, "not one type for each column of the statement");
+        return export_arrow_fail(stream, VARVE_ERROR_INVALID, "not one type for each column of the statement");
     }
     for (int i = 0; i < count; i++) {
         struct column *column = &stream->columns[i];
         const char *name = cursor_column_name(&stream->cursor, i);
         bool is_given = types != NULL && types[i] != '?';
         if (is_given && strchr("lguz", types[i]) == NULL) {
-            return fail(stream, VARVE_ERROR_INVALID, "a column's type is none of l, g, u, z, ?");
+            return export_arrow_fail(stream, VARVE_ERROR_INVALID, "a column's type is none of l, g, u, z, ?");
         }
         column->name = calloc(3 * strlen(name) + 1, 1);
         if (column->name == NULL) {
-            return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+            return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
         }
         format_utf8(column->name, name, strlen(name), true);
         column->is_fixed = is_given;
@@ -679,19 +679,19 @@ static size_t check_names(struct stream *stream, const char *key)
         const char *name = stream->columns[i].name;
         for (int other = 0; other < i; other++) {
             if (strcmp(name, stream->columns[other].name) == 0) {
-                fail(stream, VARVE_ERROR_INVALID, "with a key all columns need different names");
+                export_arrow_fail(stream, VARVE_ERROR_INVALID, "with a key all columns need different names");
                 return 0;
             }
         }
         if (stream->columns[i].type != 'l' && stream->columns[i].type != 'g') {
-            fail(stream, VARVE_ERROR_INVALID, "with a key all types must be given, and be l or g");
+            export_arrow_fail(stream, VARVE_ERROR_INVALID, "with a key all types must be given, and be l or g");
             return 0;
         }
         has_key = has_key || strcmp(name, key) == 0;
         bytes += 2 * strlen(name) + 8;
     }
     if (!has_key) {
-        fail(stream, VARVE_ERROR_INVALID, "the key is none of the columns");
+        export_arrow_fail(stream, VARVE_ERROR_INVALID, "the key is none of the columns");
         return 0;
     }
     return bytes;
@@ -709,9 +709,9 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
     char *key = malloc(2 * strlen(options->key) + 3);
     char *sql = malloc(bytes);
     if (key == NULL || sql == NULL ||
-        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL, take_row,
-                                   take_end, NULL) != SQLITE_OK) {
-        fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL,
+                                   export_arrow_take_row, export_arrow_take_end, NULL) != SQLITE_OK) {
+        export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     } else {
         quote(key, options->key);
         snprintf(sql, bytes, "SELECT min(%s) FROM (%s) WHERE %s BETWEEN ?1 AND ?2", key, options->sql, key);
@@ -735,7 +735,7 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
     return stream->error;
 }
 
-static int prepare(struct stream *stream, const struct varve_query_options *options)
+static int export_arrow_prepare(struct stream *stream, const struct varve_query_options *options)
 {
     const char *sql = options->sql;
     int error = cursor_open_user(&stream->cursor, stream->database, &sql, &stream->message);
@@ -745,7 +745,7 @@ static int prepare(struct stream *stream, const struct varve_query_options *opti
     }
     if (stream->cursor.statement == NULL || sqlite3_column_count(stream->cursor.statement) == 0 ||
         sql[strspn(sql, " \t\r\n;")] != '\0') {
-        return fail(stream, VARVE_ERROR_INVALID, "not one statement that has rows");
+        return export_arrow_fail(stream, VARVE_ERROR_INVALID, "not one statement that has rows");
     }
     sqlite3 *sqlite = sqlite3_db_handle(stream->cursor.statement);
     sqlite3_limit(sqlite, SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX);
@@ -756,14 +756,14 @@ static int prepare(struct stream *stream, const struct varve_query_options *opti
     return options->key != NULL ? prepare_key(stream, options) : VARVE_OK;
 }
 
-static int start(struct stream *stream, const struct varve_query_options *options)
+static int export_arrow_start(struct stream *stream, const struct varve_query_options *options)
 {
     if (options->batch_rows < 1 || options->batch_rows > BATCH_ROWS_MAX) {
-        return fail(stream, VARVE_ERROR_INVALID, "a batch has 1 to 2^24 rows");
+        return export_arrow_fail(stream, VARVE_ERROR_INVALID, "a batch has 1 to 2^24 rows");
     }
     stream->batch_rows = (size_t)options->batch_rows;
     stream->timeout_ns = options->timeout_ns;
-    if (prepare(stream, options) != VARVE_OK || read_batch(stream) != VARVE_OK) {
+    if (export_arrow_prepare(stream, options) != VARVE_OK || read_batch(stream) != VARVE_OK) {
         return stream->error;
     }
     stream->has_first = true;
@@ -773,7 +773,7 @@ static int start(struct stream *stream, const struct varve_query_options *option
         if (column->type == UNDECIDED) {
             column->type = 'l'; /* all of them NULL */
             if (!column_allocate(column, stream->batch_rows)) {
-                return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
+                return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
             }
         }
     }
@@ -789,7 +789,7 @@ int varve_query_arrow(const char *path, const struct varve_query_options *option
     }
     int error = database_open(path, DATABASE_ANY, &stream->database, message);
     if (error == VARVE_OK) {
-        error = start(stream, options);
+        error = export_arrow_start(stream, options);
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s", stream->message.text);
         }

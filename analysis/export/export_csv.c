@@ -74,7 +74,7 @@ static void flush(struct row_buffer *buffer)
     buffer->used = 0;
 }
 
-static void put_integer(struct row_buffer *buffer, int64_t value)
+static void export_csv_put_integer(struct row_buffer *buffer, int64_t value)
 {
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     char digits[20];
@@ -102,7 +102,7 @@ static void put_byte(struct row_buffer *buffer, char byte)
     buffer->text[buffer->used++] = byte;
 }
 
-static bool is_ascii(const char *text, size_t bytes)
+static bool export_csv_is_ascii(const char *text, size_t bytes)
 {
     size_t i = 0;
     while (i < bytes && (signed char)text[i] > 0) {
@@ -121,9 +121,9 @@ static void put_utf8(struct row_buffer *buffer, const struct value *value)
     free(copy);
 }
 
-static void put_text(struct row_buffer *buffer, const struct value *value)
+static void export_csv_put_text(struct row_buffer *buffer, const struct value *value)
 {
-    if (!is_ascii(value->text, value->bytes)) {
+    if (!export_csv_is_ascii(value->text, value->bytes)) {
         put_utf8(buffer, value);
         return;
     }
@@ -139,7 +139,7 @@ static void put_text(struct row_buffer *buffer, const struct value *value)
     }
 }
 
-static void put_value(struct row_buffer *buffer, struct cursor *cursor, int column)
+static void export_csv_put_value(struct row_buffer *buffer, struct cursor *cursor, int column)
 {
     struct value value;
     int64_t integer;
@@ -148,7 +148,7 @@ static void put_value(struct row_buffer *buffer, struct cursor *cursor, int colu
     case VALUE_NULL:
         return;
     case VALUE_INTEGER:
-        put_integer(buffer, integer);
+        export_csv_put_integer(buffer, integer);
         return;
     case VALUE_BLOB:
         flush(buffer);
@@ -160,12 +160,12 @@ static void put_value(struct row_buffer *buffer, struct cursor *cursor, int colu
     case VALUE_REAL:
     case VALUE_TEXT:
         value = cursor_value(cursor, column);
-        put_text(buffer, &value);
+        export_csv_put_text(buffer, &value);
         return;
     }
 }
 
-static void write_rows(struct cursor *cursor, FILE *out)
+static void export_csv_write_rows(struct cursor *cursor, FILE *out)
 {
     struct row_buffer *buffer = memory_resize(NULL, sizeof(*buffer));
     int count = cursor_column_count(cursor);
@@ -177,7 +177,7 @@ static void write_rows(struct cursor *cursor, FILE *out)
     }
     while (cursor_next(cursor)) {
         for (int i = 0; i < count; i++) {
-            put_value(buffer, cursor, i);
+            export_csv_put_value(buffer, cursor, i);
             put_byte(buffer, i + 1 < count ? ',' : '\n');
         }
     }
@@ -197,7 +197,7 @@ static int write_view(struct database *database, const char *name, FILE *out, st
     struct cursor cursor;
     cursor_open(&cursor, database, sql);
     if (cursor.statement != NULL) {
-        write_rows(&cursor, out);
+        export_csv_write_rows(&cursor, out);
     }
     cursor_close(&cursor);
     return database_error(database, message);

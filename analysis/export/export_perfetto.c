@@ -43,7 +43,7 @@ static void rows_open(struct cursor *cursor, const struct timeline *timeline, co
 
 /* ---- processes and threads ---- */
 
-static void write_processes(struct timeline *timeline)
+static void export_perfetto_write_processes(struct timeline *timeline)
 {
     struct cursor cursor;
     rows_open(
@@ -115,7 +115,7 @@ static void write_counters(struct timeline *timeline)
     cursor_close(&cursor);
 }
 
-static void write_rss(struct timeline *timeline)
+static void export_perfetto_write_rss(struct timeline *timeline)
 {
     struct cursor cursor;
     rows_open(&cursor, timeline,
@@ -194,7 +194,7 @@ static void write_segment_step(struct timeline *timeline, int64_t thread, int64_
     }
 }
 
-static void write_segment(struct timeline *timeline, struct lanes *lanes, struct cursor *cursor)
+static void export_perfetto_write_segment(struct timeline *timeline, struct lanes *lanes, struct cursor *cursor)
 {
     bool is_freed = !cursor_is_null(cursor, 8);
     int64_t begin_ns = cursor_integer(cursor, 7);
@@ -222,7 +222,7 @@ static void write_segment(struct timeline *timeline, struct lanes *lanes, struct
     }
 }
 
-static void write_segments(struct timeline *timeline)
+static void export_perfetto_write_segments(struct timeline *timeline)
 {
     struct stream_lanes streams = {.timeline = timeline, .what = "segments"};
     struct cursor cursor;
@@ -235,14 +235,14 @@ static void write_segments(struct timeline *timeline)
         "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE ?1 IN (0, s.process_id) "
         "ORDER BY s.process_id, s.device, s.stream, s.alloc_ns, s.id");
     while (cursor_next(&cursor)) {
-        write_segment(timeline, lanes_of(&streams, &cursor), &cursor);
+        export_perfetto_write_segment(timeline, lanes_of(&streams, &cursor), &cursor);
         timeline->is_empty = false;
     }
     cursor_close(&cursor);
     lanes_end(&streams.lanes);
 }
 
-static void write_block(struct timeline *timeline, struct lanes *lanes, struct cursor *cursor)
+static void export_perfetto_write_block(struct timeline *timeline, struct lanes *lanes, struct cursor *cursor)
 {
     bool is_freed = !cursor_is_null(cursor, 9);
     struct format_text size = format_bytes(cursor_integer(cursor, 6));
@@ -265,7 +265,7 @@ static void write_block(struct timeline *timeline, struct lanes *lanes, struct c
     lanes_add(lanes, cursor_integer(cursor, 8), is_freed ? cursor_integer(cursor, 9) : timeline->end_ns, &event);
 }
 
-static void write_blocks(struct timeline *timeline)
+static void export_perfetto_write_blocks(struct timeline *timeline)
 {
     struct stream_lanes streams = {.timeline = timeline, .what = "blocks"};
     struct database *database = timeline->request->database;
@@ -282,7 +282,7 @@ static void write_blocks(struct timeline *timeline)
         "ORDER BY a.process_id, a.device, a.stream, a.alloc_ns, a.id");
     cursor_bind_integer(&cursor, 2, timeline->request->blocks);
     while (cursor_next(&cursor)) {
-        write_block(timeline, lanes_of(&streams, &cursor), &cursor);
+        export_perfetto_write_block(timeline, lanes_of(&streams, &cursor), &cursor);
     }
     cursor_close(&cursor);
     lanes_end(&streams.lanes);
@@ -307,7 +307,7 @@ static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes
     return lanes;
 }
 
-static void write_marks(struct timeline *timeline)
+static void export_perfetto_write_marks(struct timeline *timeline)
 {
     struct cursor cursor;
     rows_open(
@@ -331,7 +331,7 @@ static void write_marks(struct timeline *timeline)
 
 /* Records are written when a call returns. Those of frees say nothing of its time, which is in the dev_sync that
  * follows: they are moments. */
-static void write_calls(struct timeline *timeline)
+static void export_perfetto_write_calls(struct timeline *timeline)
 {
     struct cursor cursor;
     rows_open(
@@ -436,14 +436,14 @@ int export_perfetto(const void *request_untyped, FILE *out, struct varve_message
     track_writer_begin(
         &timeline.writer, out,
         database_integer(database, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'start_real_ns'", 0));
-    write_processes(&timeline);
+    export_perfetto_write_processes(&timeline);
     write_counters(&timeline);
-    write_rss(&timeline);
+    export_perfetto_write_rss(&timeline);
     read_calls(&timeline);
-    write_segments(&timeline);
-    write_blocks(&timeline);
-    write_marks(&timeline);
-    write_calls(&timeline);
+    export_perfetto_write_segments(&timeline);
+    export_perfetto_write_blocks(&timeline);
+    export_perfetto_write_marks(&timeline);
+    export_perfetto_write_calls(&timeline);
     write_chains(&timeline);
     note_what_lacks(&timeline);
     track_writer_end(&timeline.writer);

@@ -82,7 +82,7 @@ struct writer {
     uint64_t *path; /* FRAMES_MAX */
 };
 
-static void put(struct writer *writer, const Perftools__Profiles__Profile *part)
+static void export_pprof_put(struct writer *writer, const Perftools__Profiles__Profile *part)
 {
     size_t bytes = perftools__profiles__profile__get_packed_size(part);
     if (bytes > writer->buffer_bytes) {
@@ -94,7 +94,7 @@ static void put(struct writer *writer, const Perftools__Profiles__Profile *part)
 }
 
 /* The number of a text, which is in the file from then on. */
-static uint64_t put_text(struct writer *writer, const char *text)
+static uint64_t export_pprof_put_text(struct writer *writer, const char *text)
 {
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     char clean[FRAME_NAME_BYTES];
@@ -105,7 +105,7 @@ static uint64_t put_text(struct writer *writer, const char *text)
     if (is_new) {
         part.n_string_table = 1;
         part.string_table = &entry;
-        put(writer, &part);
+        export_pprof_put(writer, &part);
     }
     return number;
 }
@@ -118,21 +118,21 @@ static void put_head(struct writer *writer)
     Perftools__Profiles__ValueType period_type = PERFTOOLS__PROFILES__VALUE_TYPE__INIT;
     struct database *database = writer->request->database;
     char *command = database_meta(database, "command");
-    put_text(writer, ""); /* entry 0, by the format */
+    export_pprof_put_text(writer, ""); /* entry 0, by the format */
     Perftools__Profiles__ValueType types[VALUES];
     Perftools__Profiles__ValueType *list[VALUES];
     for (size_t i = 0; i < VALUES; i++) {
         perftools__profiles__value_type__init(&types[i]);
-        types[i].type = (int64_t)put_text(writer, value_types[i][0]);
-        types[i].unit = (int64_t)put_text(writer, value_types[i][1]);
+        types[i].type = (int64_t)export_pprof_put_text(writer, value_types[i][0]);
+        types[i].unit = (int64_t)export_pprof_put_text(writer, value_types[i][1]);
         list[i] = &types[i];
     }
-    period_type.type = (int64_t)put_text(writer, "space");
-    period_type.unit = (int64_t)put_text(writer, "bytes");
-    int64_t comment = (int64_t)put_text(writer, command);
+    period_type.type = (int64_t)export_pprof_put_text(writer, "space");
+    period_type.unit = (int64_t)export_pprof_put_text(writer, "bytes");
+    int64_t comment = (int64_t)export_pprof_put_text(writer, command);
     part.n_sample_type = VALUES;
     part.sample_type = list;
-    part.default_sample_type = (int64_t)put_text(writer, DEFAULT_VALUE);
+    part.default_sample_type = (int64_t)export_pprof_put_text(writer, DEFAULT_VALUE);
     part.period_type = &period_type;
     part.period = 1; /* every allocation was recorded */
     part.time_nanos =
@@ -140,7 +140,7 @@ static void put_head(struct writer *writer)
     part.duration_nanos = database_integer(database, "SELECT duration_ns FROM recording", 0);
     part.n_comment = comment != 0 ? 1 : 0;
     part.comment = &comment;
-    put(writer, &part);
+    export_pprof_put(writer, &part);
     free(command);
 }
 
@@ -152,7 +152,7 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
     Perftools__Profiles__Mapping mapping = PERFTOOLS__PROFILES__MAPPING__INIT;
     Perftools__Profiles__Mapping *list = &mapping;
     int64_t last = pc_max >= 0 && pc_max < ADDRESS_MAX ? pc_max : 0;
-    uint64_t filename = put_text(writer, path);
+    uint64_t filename = export_pprof_put_text(writer, path);
     if (map_find(&writer->mappings, filename) != NULL) {
         return; /* two paths that differ in what was cut, or left out */
     }
@@ -163,7 +163,7 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
     mapping.memory_start = *end;
     mapping.memory_limit = *end + ((uint64_t)last / MODULE_ALIGNMENT + 1) * MODULE_ALIGNMENT;
     mapping.filename = (int64_t)filename;
-    mapping.build_id = (int64_t)put_text(writer, build_id);
+    mapping.build_id = (int64_t)export_pprof_put_text(writer, build_id);
     mapping.has_functions = true;
     mapping.has_filenames = true;
     mapping.has_line_numbers = true;
@@ -172,7 +172,7 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
     *end = mapping.memory_limit;
     part.n_mapping = 1;
     part.mapping = &list;
-    put(writer, &part);
+    export_pprof_put(writer, &part);
 }
 
 /* The program's own module first: pprof calls the profile by it. */
@@ -197,8 +197,8 @@ static uint64_t put_function(struct writer *writer, const char *name, const char
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Function function = PERFTOOLS__PROFILES__FUNCTION__INIT;
     Perftools__Profiles__Function *list = &function;
-    uint64_t name_number = put_text(writer, name);
-    uint64_t file_number = put_text(writer, file);
+    uint64_t name_number = export_pprof_put_text(writer, name);
+    uint64_t file_number = export_pprof_put_text(writer, file);
     uint64_t key = name_number << 32 | file_number;
     const uint64_t *found = map_find(&writer->functions, key);
     if (found != NULL) {
@@ -211,7 +211,7 @@ static uint64_t put_function(struct writer *writer, const char *name, const char
     function.filename = (int64_t)file_number;
     part.n_function = 1;
     part.function = &list;
-    put(writer, &part);
+    export_pprof_put(writer, &part);
     return function.id;
 }
 
@@ -235,7 +235,7 @@ static void put_symbols(struct writer *writer)
         struct symbol *symbol = &writer->symbols[id];
         const uint64_t *mapping = NULL;
         if (module != NULL) {
-            mapping = map_find(&writer->mappings, put_text(writer, module));
+            mapping = map_find(&writer->mappings, export_pprof_put_text(writer, module));
         }
         symbol->mapping = mapping != NULL ? (uint32_t)*mapping : 0;
         if (function != NULL || symbol->mapping == 0) {
@@ -276,7 +276,7 @@ static void put_location(struct writer *writer, uint32_t number)
     location.line = line_list;
     part.n_location = 1;
     part.location = &list;
-    put(writer, &part);
+    export_pprof_put(writer, &part);
 }
 
 static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t outer)
@@ -296,7 +296,7 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
 }
 
 /* Frame 0, and those behind the ones of the database, one for each symbol, stand for call sites without a stack. */
-static void read_frames(struct writer *writer)
+static void export_pprof_read_frames(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "stack_frame");
@@ -330,7 +330,7 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
 }
 
 /* A caller that does not come before its frame is as good as none, so that no file can make a circle. */
-static void read_nodes(struct writer *writer)
+static void export_pprof_read_nodes(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "stack_node_row");
@@ -379,9 +379,9 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
     for (size_t i = 0; i < VALUES; i++) {
         values[i] = cursor_integer(cursor, 3 + (int)i);
     }
-    labels[0].key = (int64_t)put_text(writer, "domain");
-    labels[0].str = (int64_t)put_text(writer, writer->request->domain);
-    labels[1].key = (int64_t)put_text(writer, "pid");
+    labels[0].key = (int64_t)export_pprof_put_text(writer, "domain");
+    labels[0].str = (int64_t)export_pprof_put_text(writer, writer->request->domain);
+    labels[1].key = (int64_t)export_pprof_put_text(writer, "pid");
     labels[1].num = cursor_integer(cursor, 0);
     sample.n_location_id = read_path(writer, cursor_integer(cursor, 1), cursor_integer(cursor, 2));
     sample.location_id = writer->path;
@@ -391,7 +391,7 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
     sample.label = label_list;
     part.n_sample = 1;
     part.sample = &list;
-    put(writer, &part);
+    export_pprof_put(writer, &part);
 }
 
 static void put_samples(struct writer *writer)
@@ -428,8 +428,8 @@ int export_pprof(const void *request, FILE *out, struct varve_message *message)
     put_head(&writer);
     put_mappings(&writer);
     put_symbols(&writer);
-    read_frames(&writer);
-    read_nodes(&writer);
+    export_pprof_read_frames(&writer);
+    export_pprof_read_nodes(&writer);
     put_samples(&writer);
     gzip_writer_end(&writer.gzip);
     free(writer.buffer);

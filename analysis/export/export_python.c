@@ -27,7 +27,7 @@ static const char script[] =
     "    sys.exit(f\"needs the Python package varve with pyarrow: pip install './notebooks[data]' ({error})\")\n"
     "sys.exit(command.main(sys.argv[1:]))\n";
 
-static bool is_there(const char *path)
+static bool export_python_is_there(const char *path)
 {
     return access(path, R_OK) == 0;
 }
@@ -38,12 +38,12 @@ static void set_paths(const char *folder)
     char path[PATH_MAX + 64];
     const char *before = getenv("PYTHONPATH");
     snprintf(path, sizeof(path), "%s/libvarve_query.so", folder);
-    if (is_there(path)) {
+    if (export_python_is_there(path)) {
         setenv("VARVE_BUILD_DIR", folder, 0);
     }
     snprintf(path, sizeof(path), "%s/../notebooks/varve/__main__.py", folder);
     char both[2 * PATH_MAX];
-    if (is_there(path)) {
+    if (export_python_is_there(path)) {
         snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "", before != NULL ? ":" : "",
                  PATH_MAX - 1, folder);
         setenv("PYTHONPATH", both, 1);
@@ -54,7 +54,7 @@ static const char *find_python(const char *folder, char *buffer, size_t bytes)
 {
     const char *chosen = getenv("VARVE_PYTHON3");
     snprintf(buffer, bytes, "%s/venv/bin/python3", folder);
-    return chosen != NULL && chosen[0] != '\0' ? chosen : is_there(buffer) ? buffer : "python3";
+    return chosen != NULL && chosen[0] != '\0' ? chosen : export_python_is_there(buffer) ? buffer : "python3";
 }
 
 /* All of it, of which the last bytes stay. */
@@ -83,7 +83,7 @@ static const char *last_line(const char *text)
 }
 
 /* Returns 0, or an errno: it did not start. */
-static int spawn(const char *const *argv, int error_stream, pid_t *pid_out)
+static int export_python_spawn(const char *const *argv, int error_stream, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
@@ -123,7 +123,7 @@ int export_by_python(const struct python_export *request, struct varve_message *
         return varve_message_set(message, VARVE_ERROR_IO, "%s", strerror(errno));
     }
     pid_t pid;
-    int error = spawn(argv, streams[1], &pid);
+    int error = export_python_spawn(argv, streams[1], &pid);
     close(streams[1]);
     int status = 0;
     if (error == 0) {

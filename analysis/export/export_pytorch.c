@@ -55,7 +55,7 @@ static void write_shared_text(struct exporter *exporter, const char *key, uint32
     exporter->text_memos[number] = pickle_write_memo(&exporter->writer);
 }
 
-static void write_frames(struct exporter *exporter, uint32_t number)
+static void export_pytorch_write_frames(struct exporter *exporter, uint32_t number)
 {
     const struct history_stack *stack = &exporter->history->stacks[number];
     struct pickle_writer *writer = &exporter->writer;
@@ -92,7 +92,7 @@ static void write_rest(struct exporter *exporter, uint32_t text)
                          history_text_bytes(exporter->history, text));
 }
 
-static void write_block(struct exporter *exporter, const struct history_block *block)
+static void export_pytorch_write_block(struct exporter *exporter, const struct history_block *block)
 {
     pickle_dict_begin(&exporter->writer);
     if (has(exporter, block->keys, HISTORY_HAS_ADDRESS)) {
@@ -106,13 +106,13 @@ static void write_block(struct exporter *exporter, const struct history_block *b
         write_word(exporter, "state", state_names[block->state]);
     }
     if (has(exporter, block->keys, HISTORY_HAS_FRAMES)) {
-        write_frames(exporter, block->stack);
+        export_pytorch_write_frames(exporter, block->stack);
     }
     write_rest(exporter, block->rest);
     pickle_dict_end(&exporter->writer);
 }
 
-static void write_pool(struct exporter *exporter, const struct history_segment *segment)
+static void export_pytorch_write_pool(struct exporter *exporter, const struct history_segment *segment)
 {
     struct pickle_writer *writer = &exporter->writer;
     struct pickle_batch batch;
@@ -152,18 +152,18 @@ static void write_optional(struct exporter *exporter, const struct history_segme
     }
     if (has(exporter, segment->keys, HISTORY_HAS_POOL)) {
         pickle_write_key(&exporter->writer, "segment_pool_id");
-        write_pool(exporter, segment);
+        export_pytorch_write_pool(exporter, segment);
     }
     if (has(exporter, segment->keys, HISTORY_HAS_EXPANDABLE)) {
         write_flag(exporter, "is_expandable", segment->is_expandable);
     }
     if (has(exporter, segment->keys, HISTORY_HAS_FRAMES)) {
-        write_frames(exporter, segment->stack);
+        export_pytorch_write_frames(exporter, segment->stack);
     }
     write_rest(exporter, segment->rest);
 }
 
-static void write_segment(struct exporter *exporter, size_t index, const struct history_segment *segment)
+static void export_pytorch_write_segment(struct exporter *exporter, size_t index, const struct history_segment *segment)
 {
     const struct history_device *device = &exporter->history->devices[index];
     struct pickle_writer *writer = &exporter->writer;
@@ -179,13 +179,13 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
     pickle_list_begin(writer, &batch);
     for (size_t i = 0; i < segment->block_count; i++) {
         pickle_list_item(writer, &batch);
-        write_block(exporter, &device->blocks[segment->first_block + i]);
+        export_pytorch_write_block(exporter, &device->blocks[segment->first_block + i]);
     }
     pickle_list_end(writer, &batch);
     pickle_dict_end(writer);
 }
 
-static void write_segments(struct exporter *exporter)
+static void export_pytorch_write_segments(struct exporter *exporter)
 {
     struct pickle_batch batch;
     pickle_list_begin(&exporter->writer, &batch);
@@ -193,7 +193,7 @@ static void write_segments(struct exporter *exporter)
         const struct history_device *device = &exporter->history->devices[index];
         for (size_t i = 0; i < device->segment_count; i++) {
             pickle_list_item(&exporter->writer, &batch);
-            write_segment(exporter, index, &device->segments[i]);
+            export_pytorch_write_segment(exporter, index, &device->segments[i]);
         }
     }
     pickle_list_end(&exporter->writer, &batch);
@@ -202,7 +202,8 @@ static void write_segments(struct exporter *exporter)
 /* Of a history that is from no snapshot: what PyTorch's viewers look for. */
 static const struct history_rest no_rest = {.keys = HISTORY_HAS_ALL};
 
-static void write_event(struct exporter *exporter, const struct history_event *event, const struct history_rest *rest)
+static void export_pytorch_write_event(struct exporter *exporter, const struct history_event *event,
+                                       const struct history_rest *rest)
 {
     struct pickle_writer *writer = &exporter->writer;
     pickle_dict_begin(writer);
@@ -223,7 +224,7 @@ static void write_event(struct exporter *exporter, const struct history_event *e
         write_rest(exporter, rest->text);
     }
     if (rest->keys & HISTORY_HAS_FRAMES) {
-        write_frames(exporter, event->stack);
+        export_pytorch_write_frames(exporter, event->stack);
     }
     pickle_dict_end(writer);
 }
@@ -251,7 +252,7 @@ static void write_trace(struct exporter *exporter, const struct history_device *
         }
         if ((device->inferred >> device->events[i].action & 1U) == 0) {
             pickle_list_item(&exporter->writer, &batch);
-            write_event(exporter, &device->events[i], rest);
+            export_pytorch_write_event(exporter, &device->events[i], rest);
         }
     }
     write_skipped(exporter, device, &next_skipped, device->event_count, &batch);
@@ -319,7 +320,7 @@ static void write_root(struct exporter *exporter)
     pickle_dict_begin(&exporter->writer);
     if (!history->rests.lacks_segments) {
         pickle_write_key(&exporter->writer, "segments");
-        write_segments(exporter);
+        export_pytorch_write_segments(exporter);
     }
     if (!history->rests.lacks_traces) {
         pickle_write_key(&exporter->writer, "device_traces");
@@ -347,7 +348,7 @@ void export_pytorch(const struct history *history, FILE *out)
                                 .stack_memos = new_memos(history->stack_count)};
     pickle_write_begin(&exporter.writer, out);
     if (history->rests.is_list) {
-        write_segments(&exporter);
+        export_pytorch_write_segments(&exporter);
     } else {
         write_root(&exporter);
     }

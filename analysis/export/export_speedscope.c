@@ -64,7 +64,7 @@ static void write_frame(struct writer *writer, const struct call_tree_frame *fra
     json_print(object, writer->out);
 }
 
-static void write_frames(struct writer *writer, const struct call_tree *tree)
+static void export_speedscope_write_frames(struct writer *writer, const struct call_tree *tree)
 {
     for (size_t i = 0; i < tree->frame_count; i++) {
         if (map_find(&writer->frames, tree->frames[i].symbol) == NULL) {
@@ -91,7 +91,7 @@ static void write_sample(const struct writer *writer, const struct call_tree *tr
     fprintf(writer->out, is_left_out ? "%d]" : "]", SMALLER_FRAME);
 }
 
-static void write_samples(const struct writer *writer, const struct call_tree *tree)
+static void export_speedscope_write_samples(const struct writer *writer, const struct call_tree *tree)
 {
     enum call_tree_figure figure = tree->options.figure;
     fputs("\"samples\":[", writer->out);
@@ -119,21 +119,21 @@ static void write_samples(const struct writer *writer, const struct call_tree *t
 }
 
 /* One tree after the other: its frames, or its profile. */
-static int walk(struct writer *writer, bool with_samples, struct varve_message *message)
+static int export_speedscope_walk(struct writer *writer, bool with_samples, struct varve_message *message)
 {
     int error = VARVE_OK;
     for (size_t i = 0; i < PROFILES && error == VARVE_OK; i++) {
         struct call_tree tree;
         error = export_tree_load(&tree, writer->request, profiles[i].metric, profiles[i].figure, message);
         if (error == VARVE_OK && !with_samples) {
-            write_frames(writer, &tree);
+            export_speedscope_write_frames(writer, &tree);
         } else if (error == VARVE_OK) {
             fprintf(writer->out,
                     "%s{\"type\":\"sampled\",\"name\":\"%s, %s\",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%" PRId64
                     ",\n",
                     i > 0 ? ",\n" : "", writer->request->domain, profiles[i].name, profiles[i].unit,
                     tree.nodes[0].total[tree.options.figure]);
-            write_samples(writer, &tree);
+            export_speedscope_write_samples(writer, &tree);
         }
         call_tree_free(&tree);
     }
@@ -147,9 +147,9 @@ int export_speedscope(const void *request_untyped, FILE *out, struct varve_messa
     fputs("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"varve\",\n"
           "\"shared\":{\"frames\":[{\"name\":\"(smaller)\"}\n",
           out);
-    int error = walk(&writer, false, message);
+    int error = export_speedscope_walk(&writer, false, message);
     fputs("]},\n\"profiles\":[\n", out);
-    error = error == VARVE_OK ? walk(&writer, true, message) : error;
+    error = error == VARVE_OK ? export_speedscope_walk(&writer, true, message) : error;
     fprintf(out, "],\n\"activeProfileIndex\":%d}\n", request->metric);
     map_free(&writer.frames);
     return error;

@@ -18,7 +18,7 @@ void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t pare
     *lanes = (struct lanes){.writer = writer, .parent = parent, .name = name, .nests = nests};
 }
 
-static bool is_before(const struct lanes *lanes, size_t a, size_t b)
+static bool perfetto_lanes_is_before(const struct lanes *lanes, size_t a, size_t b)
 {
     return lanes->items[lanes->heap[a]].free_ns < lanes->items[lanes->heap[b]].free_ns;
 }
@@ -31,12 +31,12 @@ static void swap(struct lanes *lanes, size_t a, size_t b)
 }
 
 /* The lane at `at` has become free later. */
-static void sift_down(struct lanes *lanes, size_t at)
+static void perfetto_lanes_sift_down(struct lanes *lanes, size_t at)
 {
     for (;;) {
         size_t least = at;
         for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < lanes->count; child++) {
-            least = is_before(lanes, child, least) ? child : least;
+            least = perfetto_lanes_is_before(lanes, child, least) ? child : least;
         }
         if (least == at) {
             return;
@@ -46,9 +46,9 @@ static void sift_down(struct lanes *lanes, size_t at)
     }
 }
 
-static void sift_up(struct lanes *lanes, size_t at)
+static void perfetto_lanes_sift_up(struct lanes *lanes, size_t at)
 {
-    for (; at > 0 && is_before(lanes, at, (at - 1) / 2); at = (at - 1) / 2) {
+    for (; at > 0 && perfetto_lanes_is_before(lanes, at, (at - 1) / 2); at = (at - 1) / 2) {
         swap(lanes, at, (at - 1) / 2);
     }
 }
@@ -77,7 +77,7 @@ static void add_lane(struct lanes *lanes, int64_t end_ns)
         (struct lane){.track = track_of_slices(lanes->writer, lanes->parent, lanes->name), .free_ns = end_ns};
     lanes->heap[lanes->count] = lanes->count;
     lanes->last = lanes->count++;
-    sift_up(lanes, lanes->count - 1);
+    perfetto_lanes_sift_up(lanes, lanes->count - 1);
 }
 
 void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const struct track_event *event)
@@ -94,7 +94,7 @@ void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const stru
     if (lanes->count > 0 && lanes->items[lanes->heap[0]].free_ns <= begin_ns) {
         lanes->last = lanes->heap[0];
         lanes->items[lanes->last].free_ns = end_ns;
-        sift_down(lanes, 0);
+        perfetto_lanes_sift_down(lanes, 0);
     } else {
         add_lane(lanes, end_ns);
     }

@@ -33,33 +33,33 @@ enum opcode {
     OP_SETITEMS = 'u',
 };
 
-static void put(struct pickle_writer *writer, int byte)
+static void pickle_writer_put(struct pickle_writer *writer, int byte)
 {
     putc(byte, writer->out);
 }
 
-static void put_little(struct pickle_writer *writer, uint64_t value, unsigned bytes)
+static void pickle_writer_put_little(struct pickle_writer *writer, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++) {
-        put(writer, (int)(value >> (8 * i) & 0xff));
+        pickle_writer_put(writer, (int)(value >> (8 * i) & 0xff));
     }
 }
 
 void pickle_write_begin(struct pickle_writer *writer, FILE *out)
 {
     *writer = (struct pickle_writer){.out = out};
-    put(writer, OP_PROTO);
-    put(writer, 4);
+    pickle_writer_put(writer, OP_PROTO);
+    pickle_writer_put(writer, 4);
 }
 
 void pickle_write_end(struct pickle_writer *writer)
 {
-    put(writer, OP_STOP);
+    pickle_writer_put(writer, OP_STOP);
 }
 
 void pickle_write_bool(struct pickle_writer *writer, bool value)
 {
-    put(writer, value ? OP_NEWTRUE : OP_NEWFALSE);
+    pickle_writer_put(writer, value ? OP_NEWTRUE : OP_NEWFALSE);
 }
 
 void pickle_write_signed(struct pickle_writer *writer, int64_t value)
@@ -67,12 +67,12 @@ void pickle_write_signed(struct pickle_writer *writer, int64_t value)
     if (value >= 0) {
         pickle_write_unsigned(writer, (uint64_t)value);
     } else if (value >= INT32_MIN) {
-        put(writer, OP_BININT);
-        put_little(writer, (uint64_t)value, 4);
+        pickle_writer_put(writer, OP_BININT);
+        pickle_writer_put_little(writer, (uint64_t)value, 4);
     } else {
-        put(writer, OP_LONG1);
-        put(writer, 8);
-        put_little(writer, (uint64_t)value, 8);
+        pickle_writer_put(writer, OP_LONG1);
+        pickle_writer_put(writer, 8);
+        pickle_writer_put_little(writer, (uint64_t)value, 8);
     }
 }
 
@@ -80,21 +80,21 @@ void pickle_write_signed(struct pickle_writer *writer, int64_t value)
 void pickle_write_unsigned(struct pickle_writer *writer, uint64_t value)
 {
     if (value <= UINT8_MAX) {
-        put(writer, OP_BININT1);
-        put_little(writer, value, 1);
+        pickle_writer_put(writer, OP_BININT1);
+        pickle_writer_put_little(writer, value, 1);
     } else if (value <= UINT16_MAX) {
-        put(writer, OP_BININT2);
-        put_little(writer, value, 2);
+        pickle_writer_put(writer, OP_BININT2);
+        pickle_writer_put_little(writer, value, 2);
     } else if (value <= INT32_MAX) {
-        put(writer, OP_BININT);
-        put_little(writer, value, 4);
+        pickle_writer_put(writer, OP_BININT);
+        pickle_writer_put_little(writer, value, 4);
     } else {
         unsigned bytes = (unsigned)(64 - __builtin_clzll(value)) / 8 + 1;
-        put(writer, OP_LONG1);
-        put(writer, (int)bytes);
-        put_little(writer, value, bytes < 8 ? bytes : 8);
+        pickle_writer_put(writer, OP_LONG1);
+        pickle_writer_put(writer, (int)bytes);
+        pickle_writer_put_little(writer, value, bytes < 8 ? bytes : 8);
         if (bytes > 8) {
-            put(writer, 0);
+            pickle_writer_put(writer, 0);
         }
     }
 }
@@ -103,38 +103,38 @@ void pickle_write_real(struct pickle_writer *writer, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof(bits));
-    put(writer, OP_BINFLOAT);
+    pickle_writer_put(writer, OP_BINFLOAT);
     bits = __builtin_bswap64(bits);
-    put_little(writer, bits, 8);
+    pickle_writer_put_little(writer, bits, 8);
 }
 
 void pickle_write_text(struct pickle_writer *writer, const char *text)
 {
     size_t bytes = strlen(text);
     if (bytes <= UINT8_MAX) {
-        put(writer, OP_SHORT_BINUNICODE);
-        put_little(writer, bytes, 1);
+        pickle_writer_put(writer, OP_SHORT_BINUNICODE);
+        pickle_writer_put_little(writer, bytes, 1);
     } else {
-        put(writer, OP_BINUNICODE);
-        put_little(writer, bytes, 4);
+        pickle_writer_put(writer, OP_BINUNICODE);
+        pickle_writer_put_little(writer, bytes, 4);
     }
     fwrite(text, 1, bytes, writer->out);
 }
 
 uint32_t pickle_write_memo(struct pickle_writer *writer)
 {
-    put(writer, OP_MEMOIZE);
+    pickle_writer_put(writer, OP_MEMOIZE);
     return writer->memo_count++;
 }
 
 void pickle_write_again(struct pickle_writer *writer, uint32_t memo)
 {
     if (memo <= UINT8_MAX) {
-        put(writer, OP_BINGET);
-        put_little(writer, memo, 1);
+        pickle_writer_put(writer, OP_BINGET);
+        pickle_writer_put_little(writer, memo, 1);
     } else {
-        put(writer, OP_LONG_BINGET);
-        put_little(writer, memo, 4);
+        pickle_writer_put(writer, OP_LONG_BINGET);
+        pickle_writer_put_little(writer, memo, 4);
     }
 }
 
@@ -160,40 +160,40 @@ void pickle_write_opcodes(struct pickle_writer *writer, const char *bytes, size_
 
 void pickle_write_pair(struct pickle_writer *writer)
 {
-    put(writer, OP_TUPLE2);
+    pickle_writer_put(writer, OP_TUPLE2);
 }
 
 void pickle_list_begin(struct pickle_writer *writer, struct pickle_batch *batch)
 {
-    put(writer, OP_EMPTY_LIST);
+    pickle_writer_put(writer, OP_EMPTY_LIST);
     batch->pending = 0;
 }
 
 void pickle_list_item(struct pickle_writer *writer, struct pickle_batch *batch)
 {
     if (batch->pending == BATCH) {
-        put(writer, OP_APPENDS);
+        pickle_writer_put(writer, OP_APPENDS);
         batch->pending = 0;
     }
     if (batch->pending++ == 0) {
-        put(writer, OP_MARK);
+        pickle_writer_put(writer, OP_MARK);
     }
 }
 
 void pickle_list_end(struct pickle_writer *writer, struct pickle_batch *batch)
 {
     if (batch->pending > 0) {
-        put(writer, OP_APPENDS);
+        pickle_writer_put(writer, OP_APPENDS);
     }
 }
 
 void pickle_dict_begin(struct pickle_writer *writer)
 {
-    put(writer, OP_EMPTY_DICT);
-    put(writer, OP_MARK);
+    pickle_writer_put(writer, OP_EMPTY_DICT);
+    pickle_writer_put(writer, OP_MARK);
 }
 
 void pickle_dict_end(struct pickle_writer *writer)
 {
-    put(writer, OP_SETITEMS);
+    pickle_writer_put(writer, OP_SETITEMS);
 }

@@ -89,7 +89,7 @@ static void read_settings(struct database *database, struct history_settings *se
 
 /* ---- the segments at the end, as stored ---- */
 
-static uint32_t callsite_of(const uint32_t *callsites, uint32_t stack)
+static uint32_t history_database_callsite_of(const uint32_t *callsites, uint32_t stack)
 {
     return callsites == NULL ? 0 : callsites[stack];
 }
@@ -111,11 +111,12 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
                 " %" PRIx32 " %x %x\n",
                 segment->addr, segment->size, history->streams[segment->stream], segment->pool_id[0],
                 segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated, segment->active,
-                segment->requested, callsite_of(callsites, segment->stack), segment->pool_is_list, segment->keys);
+                segment->requested, history_database_callsite_of(callsites, segment->stack), segment->pool_is_list,
+                segment->keys);
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
             fprintf(out, "b %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %" PRIx32 " %x\n", block->addr, block->size,
-                    block->requested, block->state, callsite_of(callsites, block->stack), block->keys);
+                    block->requested, block->state, history_database_callsite_of(callsites, block->stack), block->keys);
         }
     }
     if (fclose(out) != 0) {
@@ -178,7 +179,7 @@ static bool read_segment(struct final_reader *reader, char *line)
     return history_stream(reader->history, n[2], &segment->stream) == VARVE_OK;
 }
 
-static bool read_block(struct final_reader *reader, char *line)
+static bool history_database_read_block(struct final_reader *reader, char *line)
 {
     struct history_segment *segment = reader->segment;
     uint64_t n[BLOCK_FIELDS];
@@ -213,7 +214,7 @@ static int read_final(struct database *database, struct history *history, unsign
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
         is_good = (line[0] == 's' && line[1] == ' ' && read_segment(&reader, line + 2)) ||
-                  (line[0] == 'b' && line[1] == ' ' && read_block(&reader, line + 2));
+                  (line[0] == 'b' && line[1] == ' ' && history_database_read_block(&reader, line + 2));
     }
     free(text);
     return is_good ? VARVE_OK
@@ -225,7 +226,8 @@ static int read_final(struct database *database, struct history *history, unsign
 
 #define OF_NUMBER " WHERE process_id = " HISTORY_PROCESS " AND device = ?1 AND number = ?2"
 
-static uint64_t lookup(struct database *database, const char *sql, unsigned device, unsigned number, uint64_t otherwise)
+static uint64_t history_database_lookup(struct database *database, const char *sql, unsigned device, unsigned number,
+                                        uint64_t otherwise)
 {
     struct cursor cursor;
     uint64_t value = otherwise;
@@ -244,15 +246,17 @@ static int begin_segment(struct database *database, struct history *history, uns
 {
     struct history_device *device = &history->devices[index];
     struct history_segment *segment = history_add_segment(device);
-    uint64_t stream = lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
+    uint64_t stream =
+        history_database_lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
     segment->addr = block->addr;
     segment->first_block = device->block_count;
     segment->is_expandable = block->is_expandable;
-    segment->pool_id[0] =
-        lookup(database, "SELECT capture_id FROM pool" OF_NUMBER, index, block->pool, block->pool / 2U);
-    segment->pool_id[1] = lookup(database, "SELECT user_id FROM pool" OF_NUMBER, index, block->pool, 0);
-    segment->is_small =
-        lookup(database, "SELECT is_small FROM pool" OF_NUMBER, index, block->pool, block->pool % 2U) != 0;
+    segment->pool_id[0] = history_database_lookup(database, "SELECT capture_id FROM pool" OF_NUMBER, index, block->pool,
+                                                  block->pool / 2U);
+    segment->pool_id[1] =
+        history_database_lookup(database, "SELECT user_id FROM pool" OF_NUMBER, index, block->pool, 0);
+    segment->is_small = history_database_lookup(database, "SELECT is_small FROM pool" OF_NUMBER, index, block->pool,
+                                                block->pool % 2U) != 0;
     return history_stream(history, stream, &segment->stream);
 }
 
@@ -361,7 +365,7 @@ static int read_streams(struct reader *reader)
 }
 
 /* A number that the database does not explain stands for itself. */
-static int stream_of(struct reader *reader, unsigned device, unsigned number, uint16_t *stream_out)
+static int history_database_stream_of(struct reader *reader, unsigned device, unsigned number, uint16_t *stream_out)
 {
     const uint16_t *numbers = reader->streams[device];
     if (numbers != NULL && numbers[number] != 0) {
@@ -389,11 +393,11 @@ static struct varve_record record_of(struct cursor *cursor)
     };
 }
 
-static int add_event(struct reader *reader, const struct varve_record *record, int64_t ts_ns)
+static int history_database_add_event(struct reader *reader, const struct varve_record *record, int64_t ts_ns)
 {
     unsigned action = history_action_of_kind(varve_record_kind(record));
     uint16_t stream;
-    int result = stream_of(reader, record->device, varve_record_stream(record), &stream);
+    int result = history_database_stream_of(reader, record->device, varve_record_stream(record), &stream);
     if (result != VARVE_OK) {
         return result;
     }
@@ -427,7 +431,7 @@ static int begin_device(struct reader *reader, unsigned device, struct varve_mes
     return result;
 }
 
-static int read_events(struct reader *reader, struct varve_message *message)
+static int history_database_read_events(struct reader *reader, struct varve_message *message)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event", 0);
     struct cursor cursor;
@@ -448,7 +452,7 @@ static int read_events(struct reader *reader, struct varve_message *message)
         }
         if (result == VARVE_OK && seq > reader->skip_until &&
             history_action_of_kind(varve_record_kind(&record)) != HISTORY_ACTION_LIMIT) {
-            result = add_event(reader, &record, cursor_integer(&cursor, 13));
+            result = history_database_add_event(reader, &record, cursor_integer(&cursor, 13));
         }
     }
     cursor_close(&cursor);
@@ -485,7 +489,7 @@ static int read_requests(struct reader *reader, struct varve_message *message)
     return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
 
-static int read_all(struct reader *reader, struct varve_message *message)
+static int history_database_read_all(struct reader *reader, struct varve_message *message)
 {
     struct history *history = reader->history;
     if (history_is_of_requests(reader->database)) {
@@ -505,7 +509,7 @@ static int read_all(struct reader *reader, struct varve_message *message)
     reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
     read_pools(reader);
-    VARVE_THEN(result, read_events(reader, message));
+    VARVE_THEN(result, history_database_read_events(reader, message));
     for (unsigned i = 0; i < history->device_count && result == VARVE_OK; i++) {
         if (reader->layouts[i] != NULL) {
             result = read_layout(reader->database, history, i, reader->layouts[i]);
@@ -528,7 +532,7 @@ int history_read_database(const char *path, struct history **history_out, struct
     }
     struct reader *reader = memory_resize(NULL, sizeof(*reader));
     *reader = (struct reader){.database = database, .history = history_new(), .progress = progress};
-    result = read_all(reader, &reason);
+    result = history_database_read_all(reader, &reason);
     if (result == VARVE_OK) {
         *history_out = reader->history;
     } else {

@@ -53,14 +53,14 @@ static uint16_t pool_at(const struct maker *maker, uint64_t addr)
                                                                                              : 0;
 }
 
-static uint16_t pool_of(struct maker *maker, const struct history_event *event)
+static uint16_t history_lifetimes_pool_of(struct maker *maker, const struct history_event *event)
 {
     return event->pool > 0 ? pool_number(maker->out, maker->history->pool_ids[event->pool - 1])
                            : pool_at(maker, event->addr);
 }
 
 /* Lives to the end, for now. */
-static void begin(struct maker *maker, int64_t lower, const struct history_event *event)
+static void history_lifetimes_begin(struct maker *maker, int64_t lower, const struct history_event *event)
 {
     struct history_lifetimes *out = maker->out;
     map_put(&maker->live, event->addr, out->count);
@@ -72,11 +72,11 @@ static void begin(struct maker *maker, int64_t lower, const struct history_event
         .size = event->size,
         .stack = lower == HISTORY_BEFORE ? 0 : event->stack,
         .stream = event->stream,
-        .pool = pool_of(maker, event),
+        .pool = history_lifetimes_pool_of(maker, event),
     };
 }
 
-static void follow(struct maker *maker, size_t index)
+static void history_lifetimes_follow(struct maker *maker, size_t index)
 {
     const struct history_event *event = &maker->device->events[index];
     uint64_t number;
@@ -86,16 +86,16 @@ static void follow(struct maker *maker, size_t index)
             maker->out->items[number].upper = (int64_t)index;
             maker->out->lost++;
         }
-        begin(maker, (int64_t)index, event);
+        history_lifetimes_begin(maker, (int64_t)index, event);
         break;
     case HISTORY_FREE_REQUESTED:
         if (map_find(&maker->live, event->addr) == NULL) {
-            begin(maker, HISTORY_BEFORE, event);
+            history_lifetimes_begin(maker, HISTORY_BEFORE, event);
         }
         break;
     case HISTORY_FREE_COMPLETED:
         if (map_find(&maker->live, event->addr) == NULL) {
-            begin(maker, HISTORY_BEFORE, event);
+            history_lifetimes_begin(maker, HISTORY_BEFORE, event);
         }
         map_remove(&maker->live, event->addr, &number);
         maker->out->items[number].upper = (int64_t)index;
@@ -114,10 +114,11 @@ static void add_unnamed(struct maker *maker)
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
             if (block->state != HISTORY_INACTIVE && map_find(&maker->live, block->addr) == NULL) {
-                begin(maker, HISTORY_BEFORE,
-                      &(struct history_event){.addr = block->addr,
-                                              .size = block->requested > 0 ? block->requested : block->size,
-                                              .stream = segment->stream});
+                history_lifetimes_begin(
+                    maker, HISTORY_BEFORE,
+                    &(struct history_event){.addr = block->addr,
+                                            .size = block->requested > 0 ? block->requested : block->size,
+                                            .stream = segment->stream});
                 maker->out->items[maker->out->count - 1].stack = block->stack;
             }
         }
@@ -146,7 +147,7 @@ void history_lifetimes_make(const struct history *history, const struct history_
         maker.pools[i] = pool_number(lifetimes, device->segments[i].pool_id);
     }
     for (size_t i = 0; i < device->event_count; i++) {
-        follow(&maker, i);
+        history_lifetimes_follow(&maker, i);
     }
     add_unnamed(&maker);
     if (lifetimes->count > 0) {

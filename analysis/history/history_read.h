@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files read as histories: a PyTorch snapshot (history/pytorch) or a trace database (history_database.c). Called by the
+ * Files read as histories: a PyTorch snapshot (snapshot/) or a trace database (history_database.c). Called by the
  * commands. The result is the caller's, by history_free.
  */
 #ifndef VARVE_ANALYSIS_HISTORY_HISTORY_READ_H

@@ -54,7 +54,7 @@ bool history_is_of_requests(struct database *database)
                        database_integer(database, "SELECT sum(allocations) FROM total_stat WHERE domain = 3", 0) > 0);
 }
 
-static struct request *add(struct reader *reader, int64_t seq, int64_t device)
+static struct request *history_requests_add(struct reader *reader, int64_t seq, int64_t device)
 {
     reader->items = memory_grow(reader->items, &reader->capacity, reader->count, sizeof(*reader->items));
     reader->items[reader->count] = (struct request){.seq = seq, .device = (uint8_t)device};
@@ -62,7 +62,7 @@ static struct request *add(struct reader *reader, int64_t seq, int64_t device)
 }
 
 /* The handle behind a number, which stands for itself where the database does not say. */
-static int stream_of(struct reader *reader, int64_t handle, uint16_t *stream_out)
+static int history_requests_stream_of(struct reader *reader, int64_t handle, uint16_t *stream_out)
 {
     return history_stream(reader->history, (uint64_t)handle, stream_out);
 }
@@ -81,19 +81,19 @@ static int read_allocations(struct reader *reader, struct progress *progress)
     cursor_bind_integer(&cursor, 2, reader->process);
     int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
-        struct request *request = add(reader, cursor_integer(&cursor, 6), cursor_integer(&cursor, 1));
+        struct request *request = history_requests_add(reader, cursor_integer(&cursor, 6), cursor_integer(&cursor, 1));
         struct history_event event = {.addr = (uint64_t)cursor_integer(&cursor, 2),
                                       .size = (uint64_t)cursor_integer(&cursor, 3),
                                       .time_us = cursor_integer(&cursor, 7) / 1000,
                                       .action = HISTORY_ALLOC};
-        result = stream_of(reader, cursor_integer(&cursor, 4), &event.stream);
+        result = history_requests_stream_of(reader, cursor_integer(&cursor, 4), &event.stream);
         event.stack = history_stacks_of(reader->stacks, (uint64_t)cursor_integer(&cursor, 5));
         request->event = event;
         if (!cursor_is_null(&cursor, 8)) {
             event.action = HISTORY_FREE_REQUESTED;
             event.time_us = cursor_integer(&cursor, 9) / 1000;
             event.stack = 0;
-            add(reader, cursor_integer(&cursor, 8), request->device)->event = event;
+            history_requests_add(reader, cursor_integer(&cursor, 8), request->device)->event = event;
         }
         if (progress != NULL && reader->count % PROGRESS_ROWS == 0) {
             progress_step(progress, "reading", (uint64_t)cursor_integer(&cursor, 0), total);
@@ -114,19 +114,19 @@ static int read_failures(struct reader *reader)
     cursor_bind_integer(&cursor, 2, reader->process);
     int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
-        struct request *request = add(reader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
+        struct request *request = history_requests_add(reader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
         request->event.action = HISTORY_OOM;
         request->event.size = (uint64_t)cursor_integer(&cursor, 2);
         request->event.time_us = cursor_integer(&cursor, 5) / 1000;
         request->event.stack = history_stacks_of(reader->stacks, (uint64_t)cursor_integer(&cursor, 4));
-        result = stream_of(reader, cursor_integer(&cursor, 3), &request->event.stream);
+        result = history_requests_stream_of(reader, cursor_integer(&cursor, 3), &request->event.stream);
     }
     cursor_close(&cursor);
     return result;
 }
 
 /* What an event ends comes before what it begins. */
-static int compare(const void *a, const void *b)
+static int history_requests_compare(const void *a, const void *b)
 {
     const struct request *one = a;
     const struct request *two = b;
@@ -139,7 +139,7 @@ static int compare(const void *a, const void *b)
 static void give_events(struct reader *reader)
 {
     if (reader->count > 0) { /* qsort takes no NULL */
-        qsort(reader->items, reader->count, sizeof(*reader->items), compare);
+        qsort(reader->items, reader->count, sizeof(*reader->items), history_requests_compare);
     }
     for (size_t i = 0; i < reader->count; i++) {
         struct history_device *device = history_device(reader->history, reader->items[i].device);

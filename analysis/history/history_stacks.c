@@ -50,7 +50,7 @@ static void *array_of(struct database *database, const char *table, size_t item_
 }
 
 /* Function, file and line are columns of the cursor. */
-static struct history_frame read_frame(struct history *history, struct cursor *cursor, int column)
+static struct history_frame history_stacks_read_frame(struct history *history, struct cursor *cursor, int column)
 {
     uint32_t texts[2];
     for (int i = 0; i < 2; i++) {
@@ -68,13 +68,13 @@ static void read_symbols(struct history_stacks *stacks)
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         if (id > 0 && id < stacks->symbol_limit) {
-            stacks->symbols[id] = read_frame(stacks->history, &cursor, 1);
+            stacks->symbols[id] = history_stacks_read_frame(stacks->history, &cursor, 1);
         }
     }
     cursor_close(&cursor);
 }
 
-static void read_nodes(struct history_stacks *stacks)
+static void history_stacks_read_nodes(struct history_stacks *stacks)
 {
     struct cursor cursor;
     cursor_open(&cursor, stacks->database,
@@ -117,23 +117,23 @@ struct history_stacks *history_stacks_new(struct database *database, struct hist
     stacks->nodes = array_of(database, "stack_node_row", sizeof(*stacks->nodes), &stacks->node_limit);
     stacks->symbols = array_of(database, "symbol", sizeof(*stacks->symbols), &stacks->symbol_limit);
     read_symbols(stacks);
-    read_nodes(stacks);
+    history_stacks_read_nodes(stacks);
     read_callsites(stacks);
     return stacks;
 }
 
-static void add_frame(struct history_stacks *stacks, size_t *count, struct history_frame frame)
+static void history_stacks_add_frame(struct history_stacks *stacks, size_t *count, struct history_frame frame)
 {
     stacks->frames = memory_grow(stacks->frames, &stacks->capacity, *count, sizeof(*stacks->frames));
     stacks->frames[(*count)++] = frame;
 }
 
-static size_t walk(struct history_stacks *stacks, uint32_t node)
+static size_t history_stacks_walk(struct history_stacks *stacks, uint32_t node)
 {
     size_t count = 0;
     for (uint32_t depth = 0; node != 0 && depth < DEPTH_MAX; depth++) {
         if (stacks->nodes[node].symbol != 0) {
-            add_frame(stacks, &count, stacks->symbols[stacks->nodes[node].symbol]);
+            history_stacks_add_frame(stacks, &count, stacks->symbols[stacks->nodes[node].symbol]);
         }
         node = stacks->nodes[node].parent;
     }
@@ -149,7 +149,7 @@ uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
     if (row->stack != STACK_UNKNOWN) {
         return row->stack;
     }
-    size_t count = walk(stacks, row->node);
+    size_t count = history_stacks_walk(stacks, row->node);
     stacks->is_full = stacks->is_full || stacks->history->frame_count + count > FRAMES_MAX;
     row->stack = stacks->is_full ? 0 : history_add_stack(stacks->history, stacks->frames, (uint32_t)count);
     return row->stack;

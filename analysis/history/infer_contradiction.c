@@ -47,7 +47,7 @@ static bool is_outside(struct search *search, uint64_t addr)
     return !search->is_late && replay_range_at(&search->segments, addr) == NULL;
 }
 
-static bool check_block(struct search *search, size_t index)
+static bool infer_contradiction_check_block(struct search *search, size_t index)
 {
     const struct history_event *event = &search->trace->events[index];
     const uint64_t *known = map_find(&search->blocks, event->addr);
@@ -102,7 +102,7 @@ static void forget_mapped(struct search *search, uint64_t addr, uint64_t end)
     }
 }
 
-static bool check_segment(struct search *search, size_t index)
+static bool infer_contradiction_check_segment(struct search *search, size_t index)
 {
     const struct history_event *event = &search->trace->events[index];
     /* no two grow together: each is its own stream here, by its number */
@@ -142,18 +142,18 @@ static bool check_segment(struct search *search, size_t index)
     }
 }
 
-static bool check(struct search *search, size_t index)
+static bool infer_contradiction_check(struct search *search, size_t index)
 {
     switch (search->trace->events[index].action) {
     case HISTORY_ALLOC:
     case HISTORY_FREE_REQUESTED:
     case HISTORY_FREE_COMPLETED:
-        return check_block(search, index);
+        return infer_contradiction_check_block(search, index);
     case HISTORY_SEGMENT_ALLOC:
     case HISTORY_SEGMENT_FREE:
     case HISTORY_SEGMENT_MAP:
     case HISTORY_SEGMENT_UNMAP:
-        return check_segment(search, index);
+        return infer_contradiction_check_segment(search, index);
     default:
         return false;
     }
@@ -164,7 +164,7 @@ bool replay_contradiction(const struct history_device *trace, bool is_late, stru
     struct search search = {.trace = trace, .is_late = is_late, .message = message};
     bool is_found = false;
     for (size_t i = 0; i < trace->event_count && !is_found; i++) {
-        is_found = check(&search, i);
+        is_found = infer_contradiction_check(&search, i);
     }
     map_free(&search.blocks);
     map_free(&search.gone);

@@ -78,7 +78,7 @@ struct find {
 };
 
 /* A play that came out without a retry or a failure is explained as well by no limit at all. */
-static int play(struct find *find, uint64_t limit, bool *explains_out)
+static int infer_limit_play(struct find *find, uint64_t limit, bool *explains_out)
 {
     const struct replay_limit_search *search = find->search;
     int error = search->play(search->context, limit, &find->last);
@@ -94,7 +94,7 @@ static int play(struct find *find, uint64_t limit, bool *explains_out)
 static int try_one(struct find *find, uint64_t limit)
 {
     bool explains;
-    int error = play(find, limit, &explains);
+    int error = infer_limit_play(find, limit, &explains);
     if (explains) {
         find->out->used = limit;
         find->refusals = find->last.refusals;
@@ -139,7 +139,7 @@ static int find_least(struct find *find)
     out->least = out->used;
     while (error == VARVE_OK && low < out->least) {
         bool explains;
-        error = play(find, limit, &explains);
+        error = infer_limit_play(find, limit, &explains);
         if (explains) {
             out->least = limit;
         } else {
@@ -164,7 +164,7 @@ static int find_most(struct find *find)
     while (error == VARVE_OK && out->most < high && played < EVENTS_MAX) {
         uint64_t limit = high - (high - out->most) / 2;
         bool explains;
-        error = play(find, limit, &explains);
+        error = infer_limit_play(find, limit, &explains);
         if (explains && find->last.refusals == find->refusals) {
             out->most = limit;
         } else {

@@ -35,7 +35,8 @@ struct derivation {
 
 /* ---- the segments ---- */
 
-static uint32_t add_segment(struct derivation *work, uint64_t addr, uint64_t bytes, uint16_t stream, size_t made_by)
+static uint32_t infer_pools_add_segment(struct derivation *work, uint64_t addr, uint64_t bytes, uint16_t stream,
+                                        size_t made_by)
 {
     work->segments[work->pools->segment_count] = (struct replay_pool_segment){
         .addr = addr,
@@ -60,7 +61,8 @@ static void add_reservations(struct derivation *work)
     work->first_reservation = (uint32_t)work->pools->segment_count;
     for (size_t i = 0; i < reservations->count; i++) {
         const struct replay_reservation *reservation = &reservations->items[i];
-        uint32_t number = add_segment(work, reservation->base, 0, reservation->stream, reservation->made_by);
+        uint32_t number =
+            infer_pools_add_segment(work, reservation->base, 0, reservation->stream, reservation->made_by);
         work->segments[number].is_gone = reservation->gone_by != REPLAY_NONE;
         if (reservation->is_start) {
             work->segments[number].first_use = 0;
@@ -108,7 +110,7 @@ static bool list_event(struct derivation *work, size_t index)
         note_use(work, number, index);
         break;
     case HISTORY_SEGMENT_ALLOC:
-        number = add_segment(work, event->addr, event->size, event->stream, index);
+        number = infer_pools_add_segment(work, event->addr, event->size, event->stream, index);
         work->pools->segment_of[index] = number + 1;
         return add_live(work, event->addr, event->size, number);
     case HISTORY_SEGMENT_FREE:
@@ -132,8 +134,8 @@ static bool list_start(struct derivation *work, const struct varve_alloc_snapsho
     bool is_good = true;
     for (size_t i = 0; i < start->segment_count && is_good; i++) {
         const struct varve_segment_info *info = &start->segments[i];
-        uint32_t number =
-            add_segment(work, info->addr, info->bytes, history_find_stream(work->history, info->stream), REPLAY_NONE);
+        uint32_t number = infer_pools_add_segment(work, info->addr, info->bytes,
+                                                  history_find_stream(work->history, info->stream), REPLAY_NONE);
         if (info->is_expandable) {
             work->segments[number].is_gone = true; /* its reservation stands for it */
         } else {
@@ -244,7 +246,7 @@ static bool are_apart(const struct derivation *work, uint32_t a, uint32_t b)
     return false;
 }
 
-static void join(struct derivation *work, uint32_t a, uint32_t b)
+static void infer_pools_join(struct derivation *work, uint32_t a, uint32_t b)
 {
     struct replay_pool_segment *segments = work->segments;
     uint32_t into = work->root[a];
@@ -274,7 +276,7 @@ static void join_interleaved(struct derivation *work)
         for (size_t a = 0; a < b && later->first_use != REPLAY_NONE; a++) {
             const struct replay_pool_segment *earlier = &work->segments[work->order[a]];
             if (earlier->stream == later->stream && later->first_use < earlier->last_use) {
-                join(work, work->order[a], work->order[b]);
+                infer_pools_join(work, work->order[a], work->order[b]);
             }
         }
     }
@@ -353,7 +355,7 @@ static void group(struct derivation *work, bool takes_turns)
 
 /* ---- the result ---- */
 
-static void fill_events(const struct derivation *work)
+static void infer_pools_fill_events(const struct derivation *work)
 {
     struct replay_pools *pools = work->pools;
     for (size_t i = 0; i < pools->segment_count; i++) {
@@ -423,7 +425,7 @@ int replay_pools_derive(const struct history *history, const struct history_devi
     if (result == VARVE_OK) {
         take_hints(&work, hints);
         group(&work, hints->pools_take_turns);
-        fill_events(&work);
+        infer_pools_fill_events(&work);
         fill_start(&work, start, reservations);
     }
     free(work.root);

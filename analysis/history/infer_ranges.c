@@ -23,7 +23,7 @@ static size_t position_of(const struct replay_ranges *ranges, uint64_t addr)
     return low;
 }
 
-static void insert(struct replay_ranges *ranges, size_t position, struct replay_range range)
+static void infer_ranges_insert(struct replay_ranges *ranges, size_t position, struct replay_range range)
 {
     ranges->items = memory_grow(ranges->items, &ranges->capacity, ranges->count, sizeof(range));
     memmove(&ranges->items[position + 1], &ranges->items[position],
@@ -48,7 +48,7 @@ struct replay_range *replay_range_at(struct replay_ranges *ranges, uint64_t addr
 }
 
 /* `range` takes in a neighbour that it touches, if both can be of one segment. */
-static bool absorb(struct replay_ranges *ranges, size_t position, struct replay_range *range)
+static bool infer_ranges_absorb(struct replay_ranges *ranges, size_t position, struct replay_range *range)
 {
     const struct replay_range *other = &ranges->items[position];
     bool touches = other->addr + other->bytes == range->addr || range->addr + range->bytes == other->addr;
@@ -74,12 +74,12 @@ bool replay_range_add(struct replay_ranges *ranges, struct replay_range range)
         return false;
     }
     if (position < ranges->count) {
-        absorb(ranges, position, &range);
+        infer_ranges_absorb(ranges, position, &range);
     }
-    if (position > 0 && absorb(ranges, position - 1, &range)) {
+    if (position > 0 && infer_ranges_absorb(ranges, position - 1, &range)) {
         position--;
     }
-    insert(ranges, position, range);
+    infer_ranges_insert(ranges, position, range);
     return true;
 }
 
@@ -98,12 +98,12 @@ bool replay_range_remove(struct replay_ranges *ranges, uint64_t addr, uint64_t b
         struct replay_range back = whole;
         back.addr = addr + bytes;
         back.bytes = whole.addr + whole.bytes - back.addr;
-        insert(ranges, position, back);
+        infer_ranges_insert(ranges, position, back);
     }
     if (addr > whole.addr) {
         struct replay_range front = whole;
         front.bytes = addr - whole.addr;
-        insert(ranges, position, front);
+        infer_ranges_insert(ranges, position, front);
     }
     return true;
 }

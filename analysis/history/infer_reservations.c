@@ -185,7 +185,8 @@ bool replay_reservations_coexist(const struct replay_reservation *a, const struc
 }
 
 /* Room above a base up to the next one. */
-static uint64_t room_of(const struct replay_reservations *reservations, const struct replay_reservation *reservation)
+static uint64_t infer_reservations_room_of(const struct replay_reservations *reservations,
+                                           const struct replay_reservation *reservation)
 {
     uint64_t room = UINT64_MAX;
     for (size_t i = 0; i < reservations->count; i++) {
@@ -202,7 +203,7 @@ uint64_t replay_reservations_room(const struct replay_reservations *reservations
 {
     uint64_t least = UINT64_MAX;
     for (size_t i = 0; i < reservations->count; i++) {
-        uint64_t room = room_of(reservations, &reservations->items[i]);
+        uint64_t room = infer_reservations_room_of(reservations, &reservations->items[i]);
         least = room < least ? room : least;
     }
     return least;
@@ -214,7 +215,7 @@ void replay_reservations_lower(struct replay_reservations *reservations, uint64_
         struct replay_reservation *reservation = &reservations->items[i - 1];
         uint64_t unit = reservation->is_small ? SMALL_UNIT : large_unit;
         uint64_t bytes = (reach + unit - 1) / unit * unit;
-        uint64_t room = room_of(reservations, reservation);
+        uint64_t room = infer_reservations_room_of(reservations, reservation);
         if (reservation->is_start && room < bytes) {
             uint64_t lower = (bytes - room + unit - 1) / unit * unit;
             reservation->base -= lower < reservation->base ? lower : 0;

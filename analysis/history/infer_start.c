@@ -81,8 +81,8 @@ static void find_ends(const struct rebuild *rebuild)
 
 /* Size of a block that had `room` up to the next one; allocation_id: the most that it can have been, if that
  * is not known. */
-static int block_bytes(const struct rebuild *rebuild, const struct varve_segment_info *segment,
-                       struct varve_block_info *block, uint64_t room)
+static int infer_start_block_bytes(const struct rebuild *rebuild, const struct varve_segment_info *segment,
+                                   struct varve_block_info *block, uint64_t room)
 {
     uint64_t end = block->allocation_id;
     block->allocation_id = 0;
@@ -108,8 +108,8 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
     return VARVE_OK;
 }
 
-static void put_block(struct varve_alloc_snapshot *start, struct varve_segment_info *segment,
-                      struct varve_block_info block)
+static void infer_start_put_block(struct varve_alloc_snapshot *start, struct varve_segment_info *segment,
+                                  struct varve_block_info block)
 {
     start->blocks[start->block_count++] = block;
     segment->block_count++;
@@ -142,7 +142,7 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
             if (*next < rebuild->block_count && rebuild->blocks[*next].addr < end) {
                 limit = rebuild->blocks[*next].addr;
             }
-            int result = block_bytes(rebuild, segment, &block, limit - addr);
+            int result = infer_start_block_bytes(rebuild, segment, &block, limit - addr);
             if (result != VARVE_OK) {
                 return result;
             }
@@ -150,7 +150,7 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
         if (block.bytes == 0 || block.bytes > limit - addr) {
             return VARVE_ERROR_FORMAT;
         }
-        put_block(start, segment, block);
+        infer_start_put_block(start, segment, block);
         addr += block.bytes;
     }
     return VARVE_OK;
@@ -184,7 +184,7 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
     return VARVE_OK;
 }
 
-static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t addr, uint64_t bytes)
+static struct varve_segment_info *infer_start_add_segment(struct rebuild *rebuild, uint64_t addr, uint64_t bytes)
 {
     rebuild->segments =
         memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count, sizeof(*rebuild->segments));
@@ -204,7 +204,7 @@ static void add_block(struct rebuild *rebuild, uint64_t addr, uint64_t bytes, ui
         (struct varve_block_info){.addr = addr, .bytes = bytes, .requested = requested, .state = block_state};
 }
 
-static void take_segment(struct rebuild *rebuild, const struct history_segment *last)
+static void infer_start_take_segment(struct rebuild *rebuild, const struct history_segment *last)
 {
     struct varve_pool_id pool = {last->pool_id[0], last->pool_id[1]};
     uint64_t stream = rebuild->history->streams[last->stream];
@@ -217,19 +217,19 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
                                                .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
                                            });
     } else {
-        struct varve_segment_info *segment = add_segment(rebuild, last->addr, last->size);
+        struct varve_segment_info *segment = infer_start_add_segment(rebuild, last->addr, last->size);
         segment->stream = stream;
         segment->pool = pool;
         segment->is_small = last->is_small;
     }
 }
 
-static void take_end(struct rebuild *rebuild)
+static void infer_start_take_end(struct rebuild *rebuild)
 {
     const struct history_device *trace = rebuild->trace;
     for (size_t i = 0; i < trace->segment_count; i++) {
         const struct history_segment *last = &trace->segments[i];
-        take_segment(rebuild, last);
+        infer_start_take_segment(rebuild, last);
         for (size_t j = 0; j < last->block_count; j++) {
             const struct history_block *block = &trace->blocks[last->first_block + j];
             if (block->state != HISTORY_INACTIVE) {
@@ -242,7 +242,7 @@ static void take_end(struct rebuild *rebuild)
 }
 
 /* The request of an alloc, or of a free, shows the class of the memory that it was served from. */
-static void note_request(struct rebuild *rebuild, const struct history_event *event)
+static void infer_start_note_request(struct rebuild *rebuild, const struct history_event *event)
 {
     if (rebuild->ranges.unknown_count > 0) {
         uint64_t rounded = varve_alloc_block_size(NULL, rebuild->config, event->size);
@@ -269,7 +269,7 @@ static bool undo_segment_free(struct rebuild *rebuild, const struct history_even
     if (map_find(&rebuild->segment_at, event->addr) != NULL) {
         return false;
     }
-    struct varve_segment_info *segment = add_segment(rebuild, event->addr, event->size);
+    struct varve_segment_info *segment = infer_start_add_segment(rebuild, event->addr, event->size);
     segment->stream = rebuild->history->streams[event->stream];
     segment->pool = replay_named_pool(rebuild->history, event);
     segment->is_small = event->size == SMALL_SEGMENT;
@@ -299,13 +299,13 @@ static bool undo(struct rebuild *rebuild, const struct history_event *event)
     uint64_t *found;
     switch (event->action) {
     case HISTORY_ALLOC:
-        note_request(rebuild, event);
+        infer_start_note_request(rebuild, event);
         return map_remove(&rebuild->block_at, event->addr, &number);
     case HISTORY_FREE_COMPLETED:
         if (map_find(&rebuild->block_at, event->addr) != NULL) {
             return false;
         }
-        note_request(rebuild, event);
+        infer_start_note_request(rebuild, event);
         add_block(rebuild, event->addr, 0, event->size, VARVE_BLOCK_ACTIVE_PENDING_FREE);
         return true;
     case HISTORY_FREE_REQUESTED:
@@ -342,11 +342,11 @@ _Static_assert(offsetof(struct varve_segment_info, addr) == 0 && offsetof(struct
                "compare_addr");
 
 /* Memory that no request was ever seen in: a large segment grows by its unit. */
-static void add_ranges(struct rebuild *rebuild)
+static void infer_start_add_ranges(struct rebuild *rebuild)
 {
     for (size_t i = 0; i < rebuild->ranges.count; i++) {
         const struct replay_range *range = &rebuild->ranges.items[i];
-        struct varve_segment_info *segment = add_segment(rebuild, range->addr, range->bytes);
+        struct varve_segment_info *segment = infer_start_add_segment(rebuild, range->addr, range->bytes);
         segment->stream = range->stream;
         segment->pool = range->pool;
         segment->is_expandable = true;
@@ -357,9 +357,9 @@ static void add_ranges(struct rebuild *rebuild)
 }
 
 /* Drop what is gone, and sort. */
-static void finish(struct rebuild *rebuild)
+static void infer_start_finish(struct rebuild *rebuild)
 {
-    add_ranges(rebuild);
+    infer_start_add_ranges(rebuild);
     size_t kept = 0;
     for (size_t i = 0; i < rebuild->segment_count; i++) {
         if (rebuild->segments[i].bytes > 0) {
@@ -389,7 +389,7 @@ int replay_start_rebuild(const struct history *history, const struct history_dev
 {
     struct rebuild rebuild = {.history = history, .trace = trace, .config = config};
     *start_out = (struct varve_alloc_snapshot){0};
-    take_end(&rebuild);
+    infer_start_take_end(&rebuild);
     int result = VARVE_OK;
     for (size_t i = trace->event_count; i > 0 && result == VARVE_OK; i--) {
         if (!undo(&rebuild, &trace->events[i - 1])) {
@@ -401,7 +401,7 @@ int replay_start_rebuild(const struct history *history, const struct history_dev
         }
     }
     if (result == VARVE_OK) {
-        finish(&rebuild);
+        infer_start_finish(&rebuild);
         result = rebuild_blocks(&rebuild, start_out, message);
         rebuild.segments = NULL; /* the start's from here */
     }

@@ -62,7 +62,7 @@ static struct map pending_at_end(const struct history_device *device)
 }
 
 /* `moved` are the new numbers of the events, by their old ones; one more for the end. */
-static void renumber(struct history_device *device, const size_t *moved, size_t count)
+static void skipped_events_renumber(struct history_device *device, const size_t *moved, size_t count)
 {
     for (size_t i = 0; i < device->rest_count; i++) {
         device->rests[i].event = moved[device->rests[i].event < count ? device->rests[i].event : count];
@@ -96,7 +96,7 @@ static void put_beside(struct history_device *device, enum history_action given,
         device->inferred |= is_one ? (uint16_t)(1U << missing) : 0;
     }
     moved[count] = device->event_count;
-    renumber(device, moved, count);
+    skipped_events_renumber(device, moved, count);
     free(moved);
     free(events);
 }

@@ -31,15 +31,15 @@
 
 /* ---- writing ---- */
 
-static void write_bytes(FILE *out, const struct history *history, uint32_t text)
+static void snapshot_rests_write_bytes(FILE *out, const struct history *history, uint32_t text)
 {
     char *digits = hexadecimal(history->texts[text], history_text_bytes(history, text));
     fprintf(out, " %s\n", digits);
     free(digits);
 }
 
-static void write_event(FILE *out, const struct history *history, const struct history_event *event, size_t index,
-                        const uint32_t *callsites)
+static void snapshot_rests_write_event(FILE *out, const struct history *history, const struct history_event *event,
+                                       size_t index, const uint32_t *callsites)
 {
     if (event->action == HISTORY_SNAPSHOT) {
         fprintf(out, "s %zx %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx32 "\n", index, event->addr,
@@ -53,29 +53,29 @@ static void write_device(FILE *out, const struct history *history, const struct 
                          const uint32_t *callsites, const struct history_numbers *moved)
 {
     for (size_t i = 0; i < device->event_count; i++) {
-        write_event(out, history, &device->events[i], i, callsites);
+        snapshot_rests_write_event(out, history, &device->events[i], i, callsites);
     }
     for (size_t i = 0; i < moved->count; i++) {
         fprintf(out, "t %zx %" PRIx64 "\n", moved->items[i], (uint64_t)device->events[moved->items[i]].time_us);
     }
     for (size_t i = 0; i < device->rest_count; i++) {
         fprintf(out, "r %zx %x", device->rests[i].event, device->rests[i].keys);
-        write_bytes(out, history, device->rests[i].text);
+        snapshot_rests_write_bytes(out, history, device->rests[i].text);
     }
     for (size_t i = 0; i < device->skipped_count; i++) {
         fprintf(out, "x %zx", device->skipped[i].event);
-        write_bytes(out, history, device->skipped[i].text);
+        snapshot_rests_write_bytes(out, history, device->skipped[i].text);
     }
     for (size_t i = 0; i < device->segment_count; i++) {
         if (device->segments[i].rest != 0) {
             fprintf(out, "g %zx", i);
-            write_bytes(out, history, device->segments[i].rest);
+            snapshot_rests_write_bytes(out, history, device->segments[i].rest);
         }
     }
     for (size_t i = 0; i < device->block_count; i++) {
         if (device->blocks[i].rest != 0) {
             fprintf(out, "b %zx", i);
-            write_bytes(out, history, device->blocks[i].rest);
+            snapshot_rests_write_bytes(out, history, device->blocks[i].rest);
         }
     }
 }
@@ -108,9 +108,9 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
     size_t bytes = 0;
     FILE *out = open_text(&text, &bytes);
     fputs("root", out);
-    write_bytes(out, history, history->rests.root);
+    snapshot_rests_write_bytes(out, history, history->rests.root);
     fputs("settings", out);
-    write_bytes(out, history, history->rests.settings);
+    snapshot_rests_write_bytes(out, history, history->rests.settings);
     fprintf(out, "form %x %x\n",
             history->rests.is_list | history->rests.lacks_segments << 1 | history->rests.lacks_traces << 2,
             history->rests.traces);
@@ -195,7 +195,7 @@ static size_t value_bytes(const unsigned char *bytes, size_t count, unsigned dep
 }
 
 /* Key and value by turns, or one value that is a dict. */
-static bool is_plain(const char *text, size_t count, bool is_dict)
+static bool snapshot_rests_is_plain(const char *text, size_t count, bool is_dict)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t values = 0;
@@ -210,7 +210,7 @@ static bool is_plain(const char *text, size_t count, bool is_dict)
 }
 
 /* Hexadecimal bytes, in place, as a text of the history. */
-static bool take_bytes(struct history *history, char *text, bool is_dict, uint32_t *number_out)
+static bool snapshot_rests_take_bytes(struct history *history, char *text, bool is_dict, uint32_t *number_out)
 {
     size_t count = strlen(text);
     for (size_t i = 0; i < count; i += 2) {
@@ -221,7 +221,7 @@ static bool take_bytes(struct history *history, char *text, bool is_dict, uint32
         }
         text[i / 2] = (char)(high * 16 + low);
     }
-    if (!is_plain(text, count / 2, is_dict)) {
+    if (!snapshot_rests_is_plain(text, count / 2, is_dict)) {
         return false;
     }
     *number_out = history_text(history, text, count / 2);
@@ -268,7 +268,7 @@ static bool take_mark(struct rests_reader *reader, const uint64_t *n)
     return true;
 }
 
-static bool take_line(struct rests_reader *reader, char *line)
+static bool snapshot_rests_take_line(struct rests_reader *reader, char *line)
 {
     struct history_device *device = reader->device;
     size_t fields = line[0] == 's' ? 6 : strchr("xgb", line[0]) != NULL ? 1 : 2;
@@ -295,11 +295,11 @@ static bool take_line(struct rests_reader *reader, char *line)
     case 'g':
     case 'b':
         return n[0] < (line[0] == 'g' ? device->segment_count : device->block_count) && *rest == ' ' &&
-               take_bytes(reader->history, rest + 1, false,
-                          line[0] == 'g' ? &device->segments[n[0]].rest : &device->blocks[n[0]].rest);
+               snapshot_rests_take_bytes(reader->history, rest + 1, false,
+                                         line[0] == 'g' ? &device->segments[n[0]].rest : &device->blocks[n[0]].rest);
     case 'r':
     case 'x':
-        if (*rest != ' ' || !take_bytes(reader->history, rest + 1, line[0] == 'x', &text)) {
+        if (*rest != ' ' || !snapshot_rests_take_bytes(reader->history, rest + 1, line[0] == 'x', &text)) {
             return false;
         }
         if (line[0] == 'r') {
@@ -314,7 +314,7 @@ static bool take_line(struct rests_reader *reader, char *line)
     }
 }
 
-static bool take_unknown(struct history *history, char *line)
+static bool snapshot_rests_take_unknown(struct history *history, char *line)
 {
     uint64_t n[2];
     char *rest;
@@ -345,14 +345,15 @@ static bool take_root_line(struct history *history, char *line)
 {
     char *space = strchr(line, ' ');
     if (strncmp(line, "unknown ", 8) == 0) {
-        return take_unknown(history, line + 7);
+        return snapshot_rests_take_unknown(history, line + 7);
     }
     if (strncmp(line, "form ", 5) == 0) {
         return take_form(history, line + 4);
     }
     bool is_root = strncmp(line, "root ", 5) == 0;
     return space != NULL && (is_root || strncmp(line, "settings ", 9) == 0) &&
-           take_bytes(history, space + 1, false, is_root ? &history->rests.root : &history->rests.settings);
+           snapshot_rests_take_bytes(history, space + 1, false,
+                                     is_root ? &history->rests.root : &history->rests.settings);
 }
 
 static int read_text(struct database *database, const char *key, struct rests_reader *reader,
@@ -363,7 +364,8 @@ static int read_text(struct database *database, const char *key, struct rests_re
     bool is_good = true;
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
-        is_good = reader->device == NULL ? take_root_line(reader->history, line) : take_line(reader, line);
+        is_good =
+            reader->device == NULL ? take_root_line(reader->history, line) : snapshot_rests_take_line(reader, line);
     }
     reader->history->rests.is_known |= text != NULL;
     free(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CTF traces of the provider `varve`: the program babeltrace2 reads them, with our plug-in at the end of its graph
- * (plugin/), in a process of its own, as damaged traces make it abort. Nothing of babeltrace2 is linked here.
+ * (ctf_plugin.c), in a process of its own, as damaged traces make it abort. Nothing of babeltrace2 is linked here.
  */
 #ifndef VARVE_ANALYSIS_IMPORT_CTF_H
 #define VARVE_ANALYSIS_IMPORT_CTF_H

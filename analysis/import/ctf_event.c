@@ -371,7 +371,7 @@ static struct event_class *class_of(struct ctf_classes *classes, const bt_event_
 
 /* ---- events ---- */
 
-static uint64_t integer_of(const bt_field *field, bool is_signed)
+static uint64_t ctf_event_integer_of(const bt_field *field, bool is_signed)
 {
     return is_signed ? (uint64_t)bt_field_integer_signed_get_value(field) : bt_field_integer_unsigned_get_value(field);
 }
@@ -395,20 +395,21 @@ static void store(void *target, unsigned bytes, uint64_t value)
 }
 
 /* Does it say the same with so many bytes, with or without a sign? */
-static bool fits(uint64_t value, unsigned bytes)
+static bool ctf_event_fits(uint64_t value, unsigned bytes)
 {
     uint64_t above = value >> (bytes * 8);
     return above == 0 || (above == UINT64_MAX >> (bytes * 8) && (value >> (bytes * 8 - 1) & 1) != 0);
 }
 
 /* One that is longer than anything of ours is damage; a text ends at its NUL, so it is left out whole. */
-static const char *text_of(const bt_field *field)
+static const char *ctf_event_text_of(const bt_field *field)
 {
     return bt_field_string_get_length(field) < TEXT_BYTES_MAX ? bt_field_string_get_value(field) : "";
 }
 
 /* The count is that of the array, whatever the event says: a larger one would be read past its end. */
-static bool array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field, char *structure)
+static bool ctf_event_array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field,
+                                 char *structure)
 {
     struct scratch *scratch = &classes->scratch[classes->arrays++];
     unsigned bytes = member->spec->bytes;
@@ -427,7 +428,7 @@ static bool array_read(struct ctf_classes *classes, const struct field *member, 
     }
     for (uint64_t i = 0; i < count; i++) {
         const bt_field *element = bt_field_array_borrow_element_field_by_index_const(field, i);
-        store((char *)scratch->bytes + i * bytes, bytes, integer_of(element, member->is_signed));
+        store((char *)scratch->bytes + i * bytes, bytes, ctf_event_integer_of(element, member->is_signed));
     }
     memcpy(structure + member->spec->offset, &scratch->bytes, sizeof(scratch->bytes));
     *(uint32_t *)(void *)(structure + member->spec->count) = (uint32_t)count;
@@ -442,22 +443,22 @@ static bool fields_read(struct ctf_classes *classes, const struct event_class *c
         const struct field *member = &class->fields[i];
         const bt_field *field = bt_field_structure_borrow_member_field_by_index_const(payload, member->index);
         if (member->spec->use == CTF_FIELD_INTEGER) {
-            uint64_t value = integer_of(field, member->is_signed);
-            if (member->may_exceed && !fits(value, member->spec->bytes)) {
+            uint64_t value = ctf_event_integer_of(field, member->is_signed);
+            if (member->may_exceed && !ctf_event_fits(value, member->spec->bytes)) {
                 classes->clipped++;
             }
             store(structure + member->spec->offset, member->spec->bytes, value);
         } else if (member->spec->use == CTF_FIELD_TEXT) {
-            const char *text = text_of(field);
+            const char *text = ctf_event_text_of(field);
             memcpy(structure + member->spec->offset, &text, sizeof(text));
-        } else if (!array_read(classes, member, field, structure)) {
+        } else if (!ctf_event_array_read(classes, member, field, structure)) {
             return false;
         }
     }
     return true;
 }
 
-static void record_pack(struct varve_sink_item *item, const struct event_record *fields, unsigned kind)
+static void ctf_event_record_pack(struct varve_sink_item *item, const struct event_record *fields, unsigned kind)
 {
     item->of.record.origin = (struct varve_sink_origin){
         .process = fields->process, .ring = fields->ring, .pid = fields->pid, .tid = fields->tid};
@@ -488,7 +489,7 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
         if (payload != NULL && !fields_read(classes, class, payload, (char *)&fields)) {
             return false;
         }
-        record_pack(item, &fields, class->spec->record_kind);
+        ctf_event_record_pack(item, &fields, class->spec->record_kind);
         return true;
     }
     memset(&item->of, 0, sizeof(item->of));

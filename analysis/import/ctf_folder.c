@@ -35,7 +35,7 @@ static int fail_errno(struct varve_message *message, const char *path)
     return varve_message_set(message, error, "%s: %s", path, strerror(errno));
 }
 
-static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_big)
+static uint64_t ctf_folder_number_at(const unsigned char *bytes, unsigned width, bool is_big)
 {
     uint64_t number = 0;
     for (unsigned i = 0; i < width; i++) {
@@ -46,7 +46,7 @@ static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_bi
 
 /* A pipe would be waited for for ever. A file that is nearly all hole is no trace, and reading it would take as long as
  * it pretends to be. */
-static int file_check(const char *path, const struct stat *status, struct varve_message *message)
+static int ctf_folder_file_check(const char *path, const struct stat *status, struct varve_message *message)
 {
     int64_t stored = (int64_t)status->st_blocks * 512;
     if (!S_ISREG(status->st_mode)) {
@@ -74,15 +74,15 @@ static bool packets_are_whole(FILE *file, int64_t bytes)
     int64_t offset = 0;
     while (offset < bytes) {
         size_t got = fseeko(file, (off_t)offset, SEEK_SET) == 0 ? fread(head, 1, sizeof(head), file) : 0;
-        bool is_big = got >= 4 && number_at(head, 4, true) == METADATA_MAGIC;
-        if (got < 4 || (!is_big && number_at(head, 4, false) != METADATA_MAGIC)) {
+        bool is_big = got >= 4 && ctf_folder_number_at(head, 4, true) == METADATA_MAGIC;
+        if (got < 4 || (!is_big && ctf_folder_number_at(head, 4, false) != METADATA_MAGIC)) {
             return offset == 0;
         }
         if (got < sizeof(head)) {
             return false;
         }
-        uint64_t content = number_at(head + 24, 4, is_big) / 8;
-        uint64_t packet = number_at(head + 28, 4, is_big) / 8;
+        uint64_t content = ctf_folder_number_at(head + 24, 4, is_big) / 8;
+        uint64_t packet = ctf_folder_number_at(head + 28, 4, is_big) / 8;
         if (content < METADATA_HEAD_BYTES || content > packet || packet > (uint64_t)(bytes - offset)) {
             return false;
         }
@@ -93,7 +93,7 @@ static bool packets_are_whole(FILE *file, int64_t bytes)
 
 static int metadata_check(const char *path, const struct stat *status, struct varve_message *message)
 {
-    int error = file_check(path, status, message);
+    int error = ctf_folder_file_check(path, status, message);
     FILE *file = error == VARVE_OK ? fopen(path, "re") : NULL;
     if (error == VARVE_OK && file == NULL) {
         return fail_errno(message, path);
@@ -129,7 +129,7 @@ static int files_check(const char *path, size_t *count, struct varve_message *me
         if (strcmp(entry->d_name, METADATA) == 0) {
             error = metadata_check(file, &status, message);
         } else {
-            error = file_check(file, &status, message);
+            error = ctf_folder_file_check(file, &status, message);
             (*count)++;
         }
     }

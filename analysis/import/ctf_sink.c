@@ -48,7 +48,7 @@ static bool range_print(const struct range *range)
 }
 
 /* The one of a ring, or a new one; few rings are written to at a time, and those were added last. */
-static struct range *range_of(struct sink *sink, const struct varve_sink_origin *origin)
+static struct range *ctf_sink_range_of(struct sink *sink, const struct varve_sink_origin *origin)
 {
     struct range *range = sink->range_count > 0 ? &sink->ranges[sink->range_last] : NULL;
     size_t i = sink->range_count;
@@ -84,7 +84,7 @@ static int number_take(void *context, const struct varve_sink_item *item)
     if (item->kind != VARVE_SINK_ITEM_RECORD || number == 0) {
         return VARVE_OK;
     }
-    range = range_of(sink, &item->of.record.origin);
+    range = ctf_sink_range_of(sink, &item->of.record.origin);
     if (range == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }

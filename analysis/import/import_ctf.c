@@ -159,7 +159,7 @@ static char *file_take(int descriptor)
 }
 
 /* 0 or an errno. With the signals of a fresh process, whatever the collector has done to its own. */
-static int spawn(char *const *argv, int output, int errors, pid_t *pid_out)
+static int import_ctf_spawn(char *const *argv, int output, int errors, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
     int reason = posix_spawn_file_actions_init(&actions);
@@ -186,7 +186,7 @@ static int spawn(char *const *argv, int output, int errors, pid_t *pid_out)
     return reason;
 }
 
-static void wait_for(struct run *run, pid_t pid)
+static void import_ctf_wait_for(struct run *run, pid_t pid)
 {
     for (;;) {
         pid_t ended = waitpid(pid, &run->status, WNOHANG);
@@ -227,9 +227,9 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     int reason = output < 0 || errors < 0 ? errno : 0;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
     pid_t pid = 0;
-    reason = reason != 0 ? reason : spawn(argv, output, errors, &pid);
+    reason = reason != 0 ? reason : import_ctf_spawn(argv, output, errors, &pid);
     if (reason == 0) {
-        wait_for(run, pid);
+        import_ctf_wait_for(run, pid);
         run->output = file_take(output);
         run->errors = file_take(errors);
     }
@@ -321,7 +321,7 @@ static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 
 #define SIGNALS (sizeof(signals) / sizeof(signals[0]))
 
-static void on_signal(int number)
+static void import_ctf_on_signal(int number)
 {
     signal_caught = number;
 }
@@ -329,7 +329,7 @@ static void on_signal(int number)
 /* Those that are ignored (as by nohup) stay so. */
 static void signals_catch(struct sigaction before[SIGNALS])
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = import_ctf_on_signal};
     signal_caught = 0;
     for (size_t i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], NULL, &before[i]);

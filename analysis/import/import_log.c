@@ -40,7 +40,7 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
     return error;
 }
 
-static int refuse(struct input_stream *input, struct varve_message *message)
+static int import_log_refuse(struct input_stream *input, struct varve_message *message)
 {
     const struct file_kind *kind;
     int error = input_stream_kind(input, &kind, message);
@@ -50,7 +50,7 @@ static int refuse(struct input_stream *input, struct varve_message *message)
 }
 
 /* The number in NAME.devN.csv, else `otherwise`. */
-static unsigned device_of(const char *path, unsigned otherwise)
+static unsigned import_log_device_of(const char *path, unsigned otherwise)
 {
     const char *at = strstr(format_base_name(path), ".dev");
     if (at == NULL || at[4] < '0' || at[4] > '9') {
@@ -77,8 +77,8 @@ static int read_rmm(const char *const *paths, size_t count, struct input_stream 
                                       "%s is no RMM log: only these can be imported several at a time", paths[i]);
         }
         if (error == VARVE_OK) {
-            error = rmm_read(input, device_of(paths[i], (unsigned)i), i * IMPORT_NUMBERS_PER_FILE, requests, progress,
-                             message);
+            error = rmm_read(input, import_log_device_of(paths[i], (unsigned)i), i * IMPORT_NUMBERS_PER_FILE, requests,
+                             progress, message);
         } else if (i > 0) {
             input_stream_close(input);
         }
@@ -102,7 +102,7 @@ static int read_source(const char *const *paths, size_t count, enum import_sourc
         *requests_out = import_requests_new("Nsight Systems export", "row");
         return nsight_read(paths[0], *requests_out, progress, message);
     default:
-        return refuse(input, message);
+        return import_log_refuse(input, message);
     }
 }
 

@@ -153,7 +153,7 @@ static void read_devices(struct reader *reader)
     cursor_close(&cursor);
 }
 
-static unsigned device_of(struct reader *reader, int32_t pid, int64_t number)
+static unsigned import_nsight_device_of(struct reader *reader, int32_t pid, int64_t number)
 {
     const uint64_t *gpu = map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
     number = gpu != NULL ? (int64_t)*gpu : number;
@@ -174,7 +174,7 @@ static void read_processes(struct reader *reader)
 }
 
 /* The function, in whatever version: cudaMalloc_v3020, cuMemAlloc_v2, cuMemFreeAsync_ptsz. */
-static uint8_t cause_of(const char *name)
+static uint8_t import_nsight_cause_of(const char *name)
 {
 #define CAUSE_NAME(code, NAME, text) [code] = (text),
     static const char *const names[] = {VARVE_CAUSE_LIST(CAUSE_NAME)};
@@ -210,7 +210,7 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
     return import_requests_callsite(reader->requests, symbols, depth);
 }
 
-static uint32_t callsite_of(struct reader *reader, int64_t chain)
+static uint32_t import_nsight_callsite_of(struct reader *reader, int64_t chain)
 {
     const uint64_t *found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
     if (!reader->has_chains) {
@@ -226,7 +226,7 @@ static uint32_t callsite_of(struct reader *reader, int64_t chain)
 
 /* ---- rows ---- */
 
-static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
+static unsigned import_nsight_pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 {
     const uint64_t *found = map_find(&reader->pools, addr & INT64_MAX);
     unsigned number = found != NULL ? (unsigned)*found : (unsigned)reader->pools.count + 1;
@@ -242,20 +242,20 @@ static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
     return number;
 }
 
-static void take_call(struct reader *reader, struct cursor *cursor, struct import_request *request)
+static void import_nsight_take_call(struct reader *reader, struct cursor *cursor, struct import_request *request)
 {
     int64_t begin = cursor_integer(cursor, COLUMN_CALL), end = cursor_integer(cursor, COLUMN_CALL_END);
     if (cursor_is_null(cursor, COLUMN_CALL)) {
         return;
     }
     request->took_ns = end > begin ? (uint64_t)end - (uint64_t)begin : 0;
-    request->cause = cause_of(cursor_name(cursor, COLUMN_CALL_NAME));
+    request->cause = import_nsight_cause_of(cursor_name(cursor, COLUMN_CALL_NAME));
     if (!cursor_is_null(cursor, COLUMN_CALL_CHAIN)) {
-        request->callsite = callsite_of(reader, cursor_integer(cursor, COLUMN_CALL_CHAIN));
+        request->callsite = import_nsight_callsite_of(reader, cursor_integer(cursor, COLUMN_CALL_CHAIN));
     }
 }
 
-static void take_row(struct reader *reader, struct cursor *cursor)
+static void import_nsight_take_row(struct reader *reader, struct cursor *cursor)
 {
     uint64_t number = (uint64_t)cursor_integer(cursor, COLUMN_ROWID);
     uint64_t addr = (uint64_t)cursor_integer(cursor, COLUMN_ADDRESS);
@@ -289,11 +289,11 @@ static void take_row(struct reader *reader, struct cursor *cursor)
     request->action = (uint8_t)action;
     request->target = IMPORT_DEVICE;
     request->is_async = pool != 0;
-    request->device = (uint8_t)device_of(reader, PID_OF(process), cursor_integer(cursor, COLUMN_DEVICE));
+    request->device = (uint8_t)import_nsight_device_of(reader, PID_OF(process), cursor_integer(cursor, COLUMN_DEVICE));
     request->pool = (uint16_t)(memory << VARVE_MEMORY_KIND_SHIFT);
-    request->pool |= pool != 0 ? (uint16_t)pool_of(reader, pool, cursor_integer(cursor, COLUMN_POOL_SIZE))
+    request->pool |= pool != 0 ? (uint16_t)import_nsight_pool_of(reader, pool, cursor_integer(cursor, COLUMN_POOL_SIZE))
                                : (uint16_t)(cursor_integer(cursor, COLUMN_CONTEXT) & 0xfff);
-    take_call(reader, cursor, request);
+    import_nsight_take_call(reader, cursor, request);
     request->stream = import_requests_stream(reader->requests, stream, number);
     request->thread = import_requests_thread(reader->requests, PID_OF(process),
                                              thread != 0 ? TID_OF(thread) : (uint64_t)PID_OF(process), number);
@@ -340,7 +340,7 @@ static char *make_statement(struct reader *reader)
     return text;
 }
 
-static void read_rows(struct reader *reader, struct progress *progress)
+static void import_nsight_read_rows(struct reader *reader, struct progress *progress)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT count(*) FROM " MEMORY, 0);
     char *sql = make_statement(reader);
@@ -353,7 +353,7 @@ static void read_rows(struct reader *reader, struct progress *progress)
             continue; /* two calls have its number: the first one */
         }
         last = cursor_integer(&cursor, COLUMN_ROWID);
-        take_row(reader, &cursor);
+        import_nsight_take_row(reader, &cursor);
         if (progress != NULL && ++rows % PROGRESS_ROWS == 0) {
             progress_step(progress, "reading", rows, total);
         }
@@ -363,7 +363,7 @@ static void read_rows(struct reader *reader, struct progress *progress)
 }
 
 /* Another database, by tables that each version of a tool has. */
-static int refuse(struct database *database, const char *path, struct varve_message *message)
+static int import_nsight_refuse(struct database *database, const char *path, struct varve_message *message)
 {
     if (database_has(database, RUNTIME, NULL) && database_has(database, "StringTable", NULL)) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
@@ -402,7 +402,8 @@ static int check_tables(struct database *database, const char *path, struct varv
     return error;
 }
 
-static int read_all(struct reader *reader, const char *path, struct progress *progress, struct varve_message *message)
+static int import_nsight_read_all(struct reader *reader, const char *path, struct progress *progress,
+                                  struct varve_message *message)
 {
     int error = check_tables(reader->database, path, message);
     if (error != VARVE_OK) {
@@ -410,12 +411,12 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
     }
     if (!database_has(reader->database, MEMORY, "bytes")) {
         error = database_error(reader->database, message);
-        return error != VARVE_OK ? error : refuse(reader->database, path, message);
+        return error != VARVE_OK ? error : import_nsight_refuse(reader->database, path, message);
     }
     read_kinds(reader);
     read_operations(reader);
     read_devices(reader);
-    read_rows(reader, progress);
+    import_nsight_read_rows(reader, progress);
     read_processes(reader);
     uint64_t reserved = 0;
     for (unsigned i = 0; i <= POOLS_MAX; i++) {
@@ -435,7 +436,7 @@ int nsight_read(const char *path, struct import_requests *requests, struct progr
     }
     struct reader *reader = memory_resize(NULL, sizeof(*reader));
     *reader = (struct reader){.database = database, .requests = requests};
-    error = read_all(reader, path, progress, message);
+    error = import_nsight_read_all(reader, path, progress, message);
     map_free(&reader->gpus);
     map_free(&reader->pools);
     map_free(&reader->chains);

@@ -55,7 +55,7 @@ static void put_start(struct device_pools *device, struct map *live)
 }
 
 /* A free is in the pool that its block was allocated from. */
-static void fill_events(struct device_pools *device, const struct history_device *history)
+static void import_pools_fill_events(struct device_pools *device, const struct history_device *history)
 {
     const struct replay_pools *inferred = &device->inferred->pools;
     struct map live = {0};
@@ -95,7 +95,7 @@ static void load_device(struct import_pools *pools, unsigned number)
         return;
     }
     index_of(device, (struct varve_pool_id){0, 0});
-    fill_events(device, &pools->history->devices[number]);
+    import_pools_fill_events(device, &pools->history->devices[number]);
     device->is_written = memory_resize(NULL, NUMBERS);
     memset(device->is_written, 0, NUMBERS);
 }

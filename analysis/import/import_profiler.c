@@ -64,7 +64,7 @@ static bool whole_number(const struct cJSON *object, const char *key, int64_t *v
     return true;
 }
 
-static bool read_time(const struct cJSON *event, const char *key, int64_t *ns_out)
+static bool import_profiler_read_time(const struct cJSON *event, const char *key, int64_t *ns_out)
 {
     double us;
     if (!json_find_number(event, key, &us) || !(fabs(us) < TIME_US_MAX)) {
@@ -98,8 +98,9 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     const struct cJSON *args = json_find_object(event, "args");
     int64_t bytes;
     int64_t addr = 0;
-    if (args == NULL || !read_time(event, "ts", &out->time_ns) || !whole_number(args, "Bytes", &bytes) ||
-        (!is_failure && !whole_number(args, "Addr", &addr)) || bytes == INT64_MIN) {
+    if (args == NULL || !import_profiler_read_time(event, "ts", &out->time_ns) ||
+        !whole_number(args, "Bytes", &bytes) || (!is_failure && !whole_number(args, "Addr", &addr)) ||
+        bytes == INT64_MIN) {
         return false;
     }
     int64_t type = 1;
@@ -126,7 +127,7 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     return true;
 }
 
-static void take_memory(struct reader *reader, const struct cJSON *event, bool is_failure)
+static void import_profiler_take_memory(struct reader *reader, const struct cJSON *event, bool is_failure)
 {
     import_requests_entry(reader->requests);
     struct memory_event memory = {0};
@@ -146,7 +147,7 @@ static void take_memory(struct reader *reader, const struct cJSON *event, bool i
 }
 
 /* A function of Python is named "file.py(12): function", all else by its name alone. */
-static uint32_t symbol_of(struct reader *reader, const char *name)
+static uint32_t import_profiler_symbol_of(struct reader *reader, const char *name)
 {
     const char *end = strstr(name, "): ");
     const char *open = end;
@@ -167,27 +168,31 @@ static void take_span(struct reader *reader, const struct cJSON *event)
 {
     const char *name = json_find_text(event, "name");
     int64_t begin_ns, duration_ns;
-    if (name == NULL || !read_time(event, "ts", &begin_ns) || !read_time(event, "dur", &duration_ns)) {
+    if (name == NULL || !import_profiler_read_time(event, "ts", &begin_ns) ||
+        !import_profiler_read_time(event, "dur", &duration_ns)) {
         return;
     }
     reader->spans = memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
     struct span *span = &reader->spans[reader->span_count++];
-    *span = (struct span){.begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = symbol_of(reader, name)};
+    *span = (struct span){
+        .begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = import_profiler_symbol_of(reader, name)};
     uint64_t tid;
     int32_t pid;
     read_thread(event, &span->thread, &tid, &pid);
 }
 
-static bool contains(const char *text, size_t bytes, const char *word)
+static bool import_profiler_contains(const char *text, size_t bytes, const char *word)
 {
     return memmem(text, bytes, word, strlen(word)) != NULL;
 }
 
-static void take_event(struct reader *reader, const char *text, size_t bytes)
+static void import_profiler_take_event(struct reader *reader, const char *text, size_t bytes)
 {
-    bool may_be_memory = contains(text, bytes, "[memory]") || contains(text, bytes, "[OutOfMemory]");
-    bool may_be_code = contains(text, bytes, "\"cpu_op\"") || contains(text, bytes, "\"python_function\"") ||
-                       contains(text, bytes, "\"user_annotation\"");
+    bool may_be_memory =
+        import_profiler_contains(text, bytes, "[memory]") || import_profiler_contains(text, bytes, "[OutOfMemory]");
+    bool may_be_code = import_profiler_contains(text, bytes, "\"cpu_op\"") ||
+                       import_profiler_contains(text, bytes, "\"python_function\"") ||
+                       import_profiler_contains(text, bytes, "\"user_annotation\"");
     reader->number++;
     if (!may_be_memory && !may_be_code) {
         return;
@@ -198,9 +203,9 @@ static void take_event(struct reader *reader, const char *text, size_t bytes)
         import_requests_entry(reader->requests);
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, reader->number);
     } else if (name != NULL && strcmp(name, "[memory]") == 0) {
-        take_memory(reader, event, false);
+        import_profiler_take_memory(reader, event, false);
     } else if (name != NULL && strcmp(name, "[OutOfMemory]") == 0) {
-        take_memory(reader, event, true);
+        import_profiler_take_memory(reader, event, true);
     } else if (may_be_code) {
         take_span(reader, event);
     }
@@ -222,7 +227,7 @@ struct cutter {
     size_t kept_bytes, kept_capacity;
 };
 
-static void keep(struct cutter *cutter, const unsigned char *from, const unsigned char *to)
+static void import_profiler_keep(struct cutter *cutter, const unsigned char *from, const unsigned char *to)
 {
     size_t bytes = (size_t)(to - from);
     if (cutter->is_too_long || bytes > EVENT_BYTES_MAX - cutter->kept_bytes) {
@@ -243,13 +248,13 @@ static void keep(struct cutter *cutter, const unsigned char *from, const unsigne
 static void end_event(struct cutter *cutter, const unsigned char *from, const unsigned char *to)
 {
     if (cutter->kept_bytes == 0 && !cutter->is_too_long) {
-        take_event(cutter->reader, (const char *)from, (size_t)(to - from));
+        import_profiler_take_event(cutter->reader, (const char *)from, (size_t)(to - from));
     } else {
-        keep(cutter, from, to);
+        import_profiler_keep(cutter, from, to);
         if (cutter->is_too_long) {
             cutter->reader->number++;
         } else {
-            take_event(cutter->reader, cutter->kept, cutter->kept_bytes);
+            import_profiler_take_event(cutter->reader, cutter->kept, cutter->kept_bytes);
         }
     }
     cutter->kept_bytes = 0;
@@ -312,7 +317,7 @@ static void cut_window(struct cutter *cutter, const unsigned char *at, const uns
         }
     }
     if (cutter->is_in_event) {
-        keep(cutter, begin, end);
+        import_profiler_keep(cutter, begin, end);
     }
 }
 
@@ -331,7 +336,7 @@ static int compare_spans(const void *a, const void *b)
     return (one->end_ns < two->end_ns) - (one->end_ns > two->end_ns); /* the outer one first */
 }
 
-static int compare_times(const void *a, const void *b)
+static int import_profiler_compare_times(const void *a, const void *b)
 {
     const struct memory_event *one = a;
     const struct memory_event *two = b;
@@ -345,7 +350,7 @@ static int compare_events(const void *a, const void *b)
 {
     const struct memory_event *one = a;
     const struct memory_event *two = b;
-    return one->thread != two->thread ? (one->thread < two->thread ? -1 : 1) : compare_times(a, b);
+    return one->thread != two->thread ? (one->thread < two->thread ? -1 : 1) : import_profiler_compare_times(a, b);
 }
 
 struct open_spans {
@@ -463,7 +468,7 @@ static void give_starts(struct reader *reader)
     if (reader->event_count == 0) {
         return; /* qsort takes no NULL */
     }
-    qsort(reader->events, reader->event_count, sizeof(*reader->events), compare_times);
+    qsort(reader->events, reader->event_count, sizeof(*reader->events), import_profiler_compare_times);
     for (size_t i = 0; i < reader->event_count; i++) {
         const struct memory_event *event = &reader->events[i];
         if (event->action == IMPORT_FAILURE) {
@@ -513,8 +518,8 @@ static void give_requests(struct reader *reader)
     import_requests_reserved(reader->requests, reserved);
 }
 
-static int read_events(struct reader *reader, struct input_stream *input, struct cutter *cutter,
-                       struct progress *progress, struct varve_message *message)
+static int import_profiler_read_events(struct reader *reader, struct input_stream *input, struct cutter *cutter,
+                                       struct progress *progress, struct varve_message *message)
 {
     uint64_t shown = 0;
     int error = VARVE_OK;
@@ -531,8 +536,8 @@ static int read_events(struct reader *reader, struct input_stream *input, struct
 }
 
 /* An end in the middle is said, and no reason to lose what was in front of it. */
-static int check_end(struct reader *reader, const struct cutter *cutter, int error, const char *path,
-                     const struct varve_message *reason, struct varve_message *message)
+static int import_profiler_check_end(struct reader *reader, const struct cutter *cutter, int error, const char *path,
+                                     const struct varve_message *reason, struct varve_message *message)
 {
     bool is_cut = cutter->depth > 0 || cutter->is_in_string || error == VARVE_ERROR_FORMAT;
     if (error != VARVE_OK && (error != VARVE_ERROR_FORMAT || reader->event_count == 0)) {
@@ -568,8 +573,8 @@ int profiler_read(struct input_stream *input, struct import_requests *requests, 
     struct reader reader = {.requests = requests};
     struct cutter cutter = {.reader = &reader};
     struct varve_message reason = {""};
-    int error = read_events(&reader, input, &cutter, progress, &reason);
-    error = check_end(&reader, &cutter, error, input_stream_path(input), &reason, message);
+    int error = import_profiler_read_events(&reader, input, &cutter, progress, &reason);
+    error = import_profiler_check_end(&reader, &cutter, error, input_stream_path(input), &reason, message);
     input_stream_close(input);
     if (error == VARVE_OK) {
         find_callsites(&reader);

@@ -45,7 +45,7 @@ static struct varve_record new_record(struct import *import, unsigned device, en
 }
 
 /* Small and large pool, as far as sizes show: bit 0 of the number. */
-static bool is_small(const struct history_event *event)
+static bool import_pytorch_is_small(const struct history_event *event)
 {
     switch (event->action) {
     case HISTORY_SEGMENT_ALLOC:
@@ -59,7 +59,7 @@ static bool is_small(const struct history_event *event)
     }
 }
 
-static enum varve_cause cause_of(const struct history_device *device, size_t index)
+static enum varve_cause import_pytorch_cause_of(const struct history_device *device, size_t index)
 {
     if (device->events[index].action != HISTORY_ALLOC) {
         return VARVE_CAUSE_NONE;
@@ -76,7 +76,7 @@ static void note_moved(struct history_numbers *moved, size_t index)
     moved->items[moved->count++] = index;
 }
 
-static void write_event(struct import *import, unsigned number, size_t index)
+static void import_pytorch_write_event(struct import *import, unsigned number, size_t index)
 {
     const struct history_device *device = &import->history->devices[number];
     const struct history_event *event = &device->events[index];
@@ -87,8 +87,8 @@ static void write_event(struct import *import, unsigned number, size_t index)
     record.addr = event->action == HISTORY_OOM ? 0 : event->addr;
     record.size = event->size;
     record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;
-    record.pool = import_pools_of_event(import->pools, number, index, is_small(event));
-    record.cause = (uint8_t)cause_of(device, index);
+    record.pool = import_pools_of_event(import->pools, number, index, import_pytorch_is_small(event));
+    record.cause = (uint8_t)import_pytorch_cause_of(device, index);
     import_pools_write(import->pools, import->writer, number, record.pool);
     record.callsite = history_writer_callsite(import->out, event->stack);
     int64_t ts_ns = history_writer_time(import->out, event);
@@ -179,7 +179,7 @@ static size_t earliest(const struct history *history, const size_t *next)
     return best;
 }
 
-static void write_events(struct import *import, struct progress *progress)
+static void import_pytorch_write_events(struct import *import, struct progress *progress)
 {
     const struct history *history = import->history;
     uint64_t total = 0;
@@ -189,14 +189,14 @@ static void write_events(struct import *import, struct progress *progress)
     size_t next[256] = {0};
     uint64_t done = 0;
     for (size_t device = earliest(history, next); device != SIZE_MAX; device = earliest(history, next)) {
-        write_event(import, (unsigned)device, next[device]++);
+        import_pytorch_write_event(import, (unsigned)device, next[device]++);
         if (progress != NULL && ++done % PROGRESS_EVENTS == 0) {
             progress_step(progress, "importing", done, total);
         }
     }
 }
 
-static void write_end(struct import *import, struct import_result *result)
+static void import_pytorch_write_end(struct import *import, struct import_result *result)
 {
     const struct history *history = import->history;
     const uint32_t *callsites = history_writer_callsites(import->out);
@@ -243,8 +243,8 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     if (error == VARVE_OK) {
         /* All at once: a call site between events would wait for them. */
         history_writer_callsites(import.out);
-        write_events(&import, progress);
-        write_end(&import, result);
+        import_pytorch_write_events(&import, progress);
+        import_pytorch_write_end(&import, result);
     }
     history_writer_free(import.out);
     for (size_t i = 0; i < sizeof(import.moved) / sizeof(import.moved[0]); i++) {

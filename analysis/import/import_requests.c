@@ -321,7 +321,7 @@ static uint16_t space_of(struct import_requests *requests, const struct import_r
 
 /* ---- the order ---- */
 
-static int compare_times(const void *a, const void *b)
+static int import_requests_compare_times(const void *a, const void *b)
 {
     const struct import_request *one = a;
     const struct import_request *two = b;
@@ -331,14 +331,14 @@ static int compare_times(const void *a, const void *b)
     return (one->number > two->number) - (one->number < two->number);
 }
 
-static int compare_numbers(const void *a, const void *b)
+static int import_requests_compare_numbers(const void *a, const void *b)
 {
     const struct import_request *one = a;
     const struct import_request *two = b;
     return (one->number > two->number) - (one->number < two->number);
 }
 
-static void sort(struct import_requests *requests, int (*compare)(const void *, const void *))
+static void import_requests_sort(struct import_requests *requests, int (*compare)(const void *, const void *))
 {
     if (requests->count > 0) { /* qsort takes no NULL */
         qsort(requests->items, requests->count, sizeof(*requests->items), compare);
@@ -353,14 +353,14 @@ static void spaces_clear(struct import_requests *requests)
     }
 }
 
-static bool fits(struct import_requests *requests, const struct import_request *request)
+static bool import_requests_fits(struct import_requests *requests, const struct import_request *request)
 {
     const struct map *live = &requests->spaces[request->space].live;
     return request->action == IMPORT_FAILURE ||
            (map_find(live, request->addr) != NULL) == (request->action == IMPORT_FREE);
 }
 
-static void apply(struct import_requests *requests, const struct import_request *request)
+static void import_requests_apply(struct import_requests *requests, const struct import_request *request)
 {
     struct map *live = &requests->spaces[request->space].live;
     uint64_t size;
@@ -375,8 +375,8 @@ static uint64_t count_contradictions(struct import_requests *requests)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < requests->count; i++) {
-        count += !fits(requests, &requests->items[i]);
-        apply(requests, &requests->items[i]);
+        count += !import_requests_fits(requests, &requests->items[i]);
+        import_requests_apply(requests, &requests->items[i]);
     }
     spaces_clear(requests);
     return count;
@@ -392,8 +392,8 @@ static void settle_tie(struct import_requests *requests, struct import_request *
         size_t before = waiting;
         waiting = 0;
         for (size_t i = 0; i < before; i++) {
-            if (round == TIE_ROUNDS || fits(requests, &items[i])) {
-                apply(requests, &items[i]);
+            if (round == TIE_ROUNDS || import_requests_fits(requests, &items[i])) {
+                import_requests_apply(requests, &items[i]);
                 room[placed++] = items[i];
             } else {
                 items[waiting++] = items[i];
@@ -439,7 +439,7 @@ static void straighten_times(struct import_requests *requests)
         }
     }
     if (!same_file(&items[0], &items[requests->count - 1])) {
-        sort(requests, compare_times);
+        import_requests_sort(requests, import_requests_compare_times);
     }
 }
 
@@ -454,18 +454,18 @@ static void put_in_order(struct import_requests *requests, enum import_order ord
         }
     }
     if (order == IMPORT_BY_TIME) {
-        sort(requests, compare_times);
+        import_requests_sort(requests, import_requests_compare_times);
         settle_ties(requests);
         return;
     }
     uint64_t by_number = backwards->count > 0 ? count_contradictions(requests) : 0;
     if (by_number > 0) {
-        sort(requests, compare_times);
+        import_requests_sort(requests, import_requests_compare_times);
         settle_ties(requests);
         uint64_t by_time = count_contradictions(requests);
         requests->result.by_time = by_time < by_number;
         if (!requests->result.by_time) {
-            sort(requests, compare_numbers);
+            import_requests_sort(requests, import_requests_compare_numbers);
         }
     }
     if (!requests->result.by_time) {
@@ -500,7 +500,7 @@ static uint32_t write_symbol(struct import_output *output, uint32_t *written, ui
     return written[number];
 }
 
-static void write_callsites(struct import_output *output)
+static void import_requests_write_callsites(struct import_output *output)
 {
     struct import_requests *requests = output->requests;
     uint32_t *symbols = memory_resize(NULL, (requests->symbol_count + 1) * sizeof(*symbols));
@@ -572,7 +572,8 @@ static enum varve_kind kind_of(const struct import_request *request)
     return kind;
 }
 
-static void write_record(struct import_output *output, const struct import_request *request, enum varve_kind kind)
+static void import_requests_write_record(struct import_output *output, const struct import_request *request,
+                                         enum varve_kind kind)
 {
     struct import_space *space = &output->requests->spaces[request->space];
     bool has_failed = request->action == IMPORT_FAILURE;
@@ -595,7 +596,7 @@ static void write_record(struct import_output *output, const struct import_reque
 }
 
 /* Count what contradicts itself, and know the size of what is freed. */
-static void follow(struct import_output *output, struct import_request *request)
+static void import_requests_follow(struct import_output *output, struct import_request *request)
 {
     struct import_requests *requests = output->requests;
     struct import_log_result *result = output->result;
@@ -640,11 +641,11 @@ static void write_requests(struct import_output *output, struct progress *progre
         struct import_request *request = &requests->items[i];
         enter_thread(output, request->thread);
         say_stream(output, request);
-        follow(output, request);
-        write_record(output, request, kind_of(request));
+        import_requests_follow(output, request);
+        import_requests_write_record(output, request, kind_of(request));
         if (request->target == IMPORT_BLOCK && request->action == IMPORT_FREE &&
             request->cause != VARVE_CAUSE_UNKNOWN_ADDRESS) {
-            write_record(output, request, VARVE_KIND_FREE_COMPLETED);
+            import_requests_write_record(output, request, VARVE_KIND_FREE_COMPLETED);
         }
         requests->devices[request->device].is_used |= request->target != IMPORT_HEAP;
         if (progress != NULL && i % PROGRESS_EVENTS == 0) {
@@ -664,7 +665,7 @@ static bool has_target(const struct import_requests *requests, enum import_targe
     return false;
 }
 
-static void write_end(struct import_output *output, const char *source)
+static void import_requests_write_end(struct import_output *output, const char *source)
 {
     struct import_requests *requests = output->requests;
     struct import_log_result *result = output->result;
@@ -710,9 +711,9 @@ int import_requests_write(struct import_requests *requests, enum import_order or
         return error;
     }
     put_in_order(requests, order);
-    write_callsites(&output);
+    import_requests_write_callsites(&output);
     write_requests(&output, progress);
-    write_end(&output, source);
+    import_requests_write_end(&output, source);
     requests->result.events = varve_writer_events(output.writer);
     requests->result.threads = requests->thread_count;
     requests->result.processes = requests->process_count;

@@ -57,7 +57,7 @@ struct reader {
 
 /* ---- a line ---- */
 
-static bool is_text(struct text text, const char *word)
+static bool import_rmm_is_text(struct text text, const char *word)
 {
     return text.count == strlen(word) && memcmp(text.bytes, word, text.count) == 0;
 }
@@ -83,7 +83,7 @@ static bool read_digits(struct text text, unsigned base, uint64_t *value_out)
 /* A pointer as C, C++ and fmt print it. */
 static bool read_pointer(struct text text, uint64_t *value_out)
 {
-    if (is_text(text, "(nil)") || is_text(text, "nullptr")) {
+    if (import_rmm_is_text(text, "(nil)") || import_rmm_is_text(text, "nullptr")) {
         *value_out = 0;
         return true;
     }
@@ -95,7 +95,7 @@ static bool read_pointer(struct text text, uint64_t *value_out)
 }
 
 /* A fraction of a second, of any number of digits. */
-static bool read_fraction(struct text text, int64_t *ns_out)
+static bool import_rmm_read_fraction(struct text text, int64_t *ns_out)
 {
     int64_t ns = 0;
     int64_t unit = NS_PER_S;
@@ -124,14 +124,14 @@ static bool read_time_of_day(struct text text, int64_t *ns_out)
     }
     int64_t ns;
     if (parts[0] > 23 || parts[1] > 59 || parts[2] > 60 ||
-        !read_fraction((struct text){text.bytes + 9, text.count - 9}, &ns)) {
+        !import_rmm_read_fraction((struct text){text.bytes + 9, text.count - 9}, &ns)) {
         return false;
     }
     *ns_out = (int64_t)(parts[0] * 3600 + parts[1] * 60 + parts[2]) * NS_PER_S + ns;
     return true;
 }
 
-static bool read_time(struct text text, struct call *call)
+static bool import_rmm_read_time(struct text text, struct call *call)
 {
     const char *point = memchr(text.bytes, '.', text.count);
     size_t whole = point != NULL ? (size_t)(point - text.bytes) : text.count;
@@ -142,7 +142,7 @@ static bool read_time(struct text text, struct call *call)
     uint64_t seconds;
     int64_t ns = 0;
     if (!read_digits((struct text){text.bytes, whole}, 10, &seconds) || seconds > SECONDS_MAX ||
-        (point != NULL && !read_fraction((struct text){point + 1, text.count - whole - 1}, &ns))) {
+        (point != NULL && !import_rmm_read_fraction((struct text){point + 1, text.count - whole - 1}, &ns))) {
         return false;
     }
     call->time_ns = (int64_t)seconds * NS_PER_S + ns;
@@ -150,7 +150,7 @@ static bool read_time(struct text text, struct call *call)
 }
 
 /* At most `limit` fields; their number. */
-static size_t split(struct text line, struct text *fields, size_t limit)
+static size_t import_rmm_split(struct text line, struct text *fields, size_t limit)
 {
     size_t count = 0;
     const char *at = line.bytes;
@@ -170,17 +170,17 @@ static size_t split(struct text line, struct text *fields, size_t limit)
 #define COLUMNS_MAX 16
 
 /* The columns that a header names, in any order and with others among them; unchanged if the line is none. */
-static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_out)
+static bool import_rmm_read_header(struct text line, size_t columns[FIELDS], size_t *count_out)
 {
     struct text names[COLUMNS_MAX];
-    size_t count = split(line, names, COLUMNS_MAX);
+    size_t count = import_rmm_split(line, names, COLUMNS_MAX);
     if (count > COLUMNS_MAX) {
         return false;
     }
     size_t found[FIELDS];
     for (size_t field = 0; field < FIELDS; field++) {
         size_t column = 0;
-        while (column < count && !is_text(names[column], field_names[field])) {
+        while (column < count && !import_rmm_is_text(names[column], field_names[field])) {
             column++;
         }
         if (column == count) {
@@ -196,18 +196,19 @@ static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_
 static bool read_call(struct text line, const size_t columns[FIELDS], size_t column_count, struct call *call)
 {
     struct text fields[COLUMNS_MAX];
-    if (column_count > COLUMNS_MAX || split(line, fields, COLUMNS_MAX) != column_count) {
+    if (column_count > COLUMNS_MAX || import_rmm_split(line, fields, COLUMNS_MAX) != column_count) {
         return false;
     }
     call->action = fields[columns[FIELD_ACTION]];
     return read_digits(fields[columns[FIELD_THREAD]], 10, &call->thread) &&
-           read_time(fields[columns[FIELD_TIME]], call) && read_pointer(fields[columns[FIELD_POINTER]], &call->addr) &&
+           import_rmm_read_time(fields[columns[FIELD_TIME]], call) &&
+           read_pointer(fields[columns[FIELD_POINTER]], &call->addr) &&
            read_digits(fields[columns[FIELD_SIZE]], 10, &call->size) &&
            read_pointer(fields[columns[FIELD_STREAM]], &call->stream) && call->action.count > 0 &&
            import_is_memory(call->addr, call->size);
 }
 
-static struct text trim(struct text line)
+static struct text import_rmm_trim(struct text line)
 {
     while (line.count > 0 && (line.bytes[line.count - 1] == '\r' || line.bytes[line.count - 1] == ' ')) {
         line.count--;
@@ -229,7 +230,7 @@ static bool known_action(struct text text, enum import_action *action_out)
         {"allocate failure", IMPORT_FAILURE},
     };
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
-        if (is_text(text, actions[i].name)) {
+        if (import_rmm_is_text(text, actions[i].name)) {
             *action_out = actions[i].action;
             return true;
         }
@@ -239,12 +240,12 @@ static bool known_action(struct text text, enum import_action *action_out)
 
 bool rmm_is_line(const char *line, size_t bytes)
 {
-    struct text text = trim((struct text){line, bytes});
+    struct text text = import_rmm_trim((struct text){line, bytes});
     size_t columns[FIELDS];
     size_t count;
     struct call call;
     enum import_action action;
-    return read_header(text, columns, &count) ||
+    return import_rmm_read_header(text, columns, &count) ||
            (read_call(text, columns_usual, FIELDS, &call) && known_action(call.action, &action));
 }
 
@@ -266,7 +267,7 @@ static int64_t time_of(struct reader *reader, const struct call *call)
     return time_ns;
 }
 
-static void take_call(struct reader *reader, const struct call *call, uint64_t number)
+static void import_rmm_take_call(struct reader *reader, const struct call *call, uint64_t number)
 {
     struct import_requests *requests = reader->requests;
     enum import_action action;
@@ -289,14 +290,14 @@ static void take_call(struct reader *reader, const struct call *call, uint64_t n
     request->target = IMPORT_BLOCK;
 }
 
-static void take_line(struct reader *reader, struct text line, bool is_whole)
+static void import_rmm_take_line(struct reader *reader, struct text line, bool is_whole)
 {
     uint64_t number = reader->first + reader->line;
-    line = trim(line);
+    line = import_rmm_trim(line);
     if (line.count == 0) {
         return;
     }
-    if (read_header(line, reader->columns, &reader->column_count)) {
+    if (import_rmm_read_header(line, reader->columns, &reader->column_count)) {
         if (reader->line > 1) {
             import_requests_fault(reader->requests, IMPORT_FAULT_HEADER, number);
         }
@@ -305,7 +306,7 @@ static void take_line(struct reader *reader, struct text line, bool is_whole)
     import_requests_entry(reader->requests);
     struct call call;
     if (read_call(line, reader->columns, reader->column_count, &call)) {
-        take_call(reader, &call, number);
+        import_rmm_take_call(reader, &call, number);
     } else {
         import_requests_fault(reader->requests, is_whole ? IMPORT_FAULT_UNREADABLE : IMPORT_FAULT_CUT, number);
         reader->is_cut = !is_whole;
@@ -313,7 +314,7 @@ static void take_line(struct reader *reader, struct text line, bool is_whole)
 }
 
 /* The next line in the window, of which what is longer than any line of a log is cut into several; false at the end. */
-static bool next_line(struct reader *reader, struct text *line_out, bool *is_whole_out)
+static bool import_rmm_next_line(struct reader *reader, struct text *line_out, bool *is_whole_out)
 {
     struct input_stream *input = reader->input;
     size_t seen = 0;
@@ -345,9 +346,9 @@ static void read_lines(struct reader *reader, struct progress *progress)
 {
     struct text line;
     bool is_whole;
-    while (next_line(reader, &line, &is_whole)) {
+    while (import_rmm_next_line(reader, &line, &is_whole)) {
         reader->line++;
-        take_line(reader, line, is_whole);
+        import_rmm_take_line(reader, line, is_whole);
         take_next(reader, line);
         if (progress != NULL && reader->line % PROGRESS_LINES == 0) {
             progress_step(progress, "reading", input_stream_done(reader->input), input_stream_total(reader->input));

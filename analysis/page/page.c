@@ -105,7 +105,7 @@ static void write_domains(struct page *page)
     page_close(&page->writer, ']');
 }
 
-static void write_processes(struct page *page)
+static void page_write_processes(struct page *page)
 {
     page_key(&page->writer, "processes");
     page_open(&page->writer, '[');
@@ -137,7 +137,7 @@ static void write_meta(struct page *page)
     write_absent(page, "no_allocations", has_allocations(page->database));
     write_absent(page, "no_events", report_keeps_events(page->database));
     write_domains(page);
-    write_processes(page);
+    page_write_processes(page);
     page_close(writer, '}');
     end_part(page);
 }
@@ -160,7 +160,7 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
 }
 
 /* Some of the rows, and how many there are. */
-static void write_rows(struct page *page, const struct report_section *section)
+static void page_write_rows(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
     page_key(writer, "rows"); /* cell after cell */
@@ -195,7 +195,7 @@ static void write_section(struct page *page, const struct report_section *sectio
         page_text(writer, section->table.columns[i].title);
     }
     page_close(writer, ']');
-    write_rows(page, section);
+    page_write_rows(page, section);
     page_close(writer, '}');
 }
 
@@ -318,7 +318,7 @@ static void make_nonce(struct page *page)
 }
 
 /* Lines of the report's header, without their indentation. */
-static void write_lines(FILE *out, const char *text)
+static void page_write_lines(FILE *out, const char *text)
 {
     while (*text != '\0') {
         size_t bytes = strcspn(text, "\n");
@@ -348,14 +348,14 @@ static void write_header_text(struct page *page)
         *health++ = '\0';
     }
     fputs("<pre id=\"recorded\">", page->writer.out);
-    write_lines(page->writer.out, text);
+    page_write_lines(page->writer.out, text);
     fprintf(page->writer.out, "</pre>\n<pre id=\"health\" role=\"status\" class=\"%s\">", is_good ? "good" : "bad");
-    write_lines(page->writer.out, health != NULL ? health : "");
+    page_write_lines(page->writer.out, health != NULL ? health : "");
     fputs("</pre>\n", page->writer.out);
     free(text);
 }
 
-static void write_head(struct page *page)
+static void page_write_head(struct page *page)
 {
     FILE *out = page->writer.out;
     char *command = database_meta(page->database, "command");
@@ -402,7 +402,7 @@ int page_write(FILE *out, struct database *database, struct progress *progress, 
     }
     page_writer_init(&page.writer, out);
     make_nonce(&page);
-    write_head(&page);
+    page_write_head(&page);
     write_data(&page);
     write_foot(&page);
     page_writer_free(&page.writer);

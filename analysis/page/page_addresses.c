@@ -141,7 +141,7 @@ void address_maps_find(void *maps, const struct page_allocation *allocation)
 }
 
 /* A segment is all of its memory, whether blocks were in it or not. */
-static void add_segments(struct address_map *map, struct database *database)
+static void page_addresses_add_segments(struct address_map *map, struct database *database)
 {
     struct cursor cursor;
     cursor_open(
@@ -161,7 +161,7 @@ void address_maps_settle(struct address_maps *maps, struct database *database)
         struct address_map *map = &maps->maps[i];
         double page = ldexp(1, (int)map->page_shift);
         size_t cells = (size_t)ADDRESS_MAP_LINES * (ADDRESS_MAP_COLUMNS + 1);
-        add_segments(map, database);
+        page_addresses_add_segments(map, database);
         join_bands(map);
         map->band_count = map->band_count > BANDS_MAX ? BANDS_MAX : map->band_count;
         for (size_t band = 0; band < map->band_count; band++) {
@@ -254,7 +254,7 @@ static void swap_blocks(struct address_map *map, size_t a, size_t b)
     map->weights[b] = weight;
 }
 
-static void sift_up(struct address_map *map, size_t at)
+static void page_addresses_sift_up(struct address_map *map, size_t at)
 {
     while (at > 0 && map->weights[at] < map->weights[(at - 1) / 2]) {
         swap_blocks(map, at, (at - 1) / 2);
@@ -262,7 +262,7 @@ static void sift_up(struct address_map *map, size_t at)
     }
 }
 
-static void sift_down(struct address_map *map)
+static void page_addresses_sift_down(struct address_map *map)
 {
     size_t at = 0;
     for (;;) {
@@ -289,12 +289,12 @@ void address_maps_fill(void *maps_untyped, const struct page_allocation *allocat
     if (map->block_count < ADDRESS_MAP_BLOCKS_MAX) {
         map->blocks[map->block_count] = *allocation;
         map->weights[map->block_count] = weight;
-        sift_up(map, map->block_count++);
+        page_addresses_sift_up(map, map->block_count++);
     } else if (weight > map->weights[0]) {
         add_to_raster(maps, map, &map->blocks[0]);
         map->blocks[0] = *allocation;
         map->weights[0] = weight;
-        sift_down(map);
+        page_addresses_sift_down(map);
     } else {
         add_to_raster(maps, map, allocation);
     }
@@ -302,7 +302,7 @@ void address_maps_fill(void *maps_untyped, const struct page_allocation *allocat
 
 /* ---- writing ---- */
 
-static int compare_begin(const void *left, const void *right)
+static int page_addresses_compare_begin(const void *left, const void *right)
 {
     const struct page_allocation *a = left, *b = right;
     return a->alloc_ns != b->alloc_ns     ? (a->alloc_ns > b->alloc_ns) - (a->alloc_ns < b->alloc_ns)
@@ -310,7 +310,7 @@ static int compare_begin(const void *left, const void *right)
                                           : (a->addr > b->addr) - (a->addr < b->addr);
 }
 
-static void write_bands(const struct address_map *map, struct page_writer *writer)
+static void page_addresses_write_bands(const struct address_map *map, struct page_writer *writer)
 {
     page_key(writer, "bands"); /* first address, bytes */
     page_open(writer, '[');
@@ -323,8 +323,8 @@ static void write_bands(const struct address_map *map, struct page_writer *write
     page_close(writer, ']');
 }
 
-static void write_segments(const struct address_maps *maps, const struct address_map *map, struct database *database,
-                           struct page_writer *writer)
+static void page_addresses_write_segments(const struct address_maps *maps, const struct address_map *map,
+                                          struct database *database, struct page_writer *writer)
 {
     page_key(writer, "segments"); /* place, bytes, begin, end, stream, pool */
     page_open(writer, '[');
@@ -351,7 +351,8 @@ static void write_segments(const struct address_maps *maps, const struct address
 }
 
 /* The lines of the blocks, each once: their number here is that in `blocks`. */
-static void write_lines(struct database *database, struct page_writer *writer, const int64_t *lines, size_t count)
+static void page_addresses_write_lines(struct database *database, struct page_writer *writer, const int64_t *lines,
+                                       size_t count)
 {
     page_key(writer, "lines"); /* function, file, line */
     page_open(writer, '[');
@@ -374,12 +375,12 @@ static void write_lines(struct database *database, struct page_writer *writer, c
     page_close(writer, ']');
 }
 
-static void write_blocks(const struct address_maps *maps, struct address_map *map, struct database *database,
-                         struct page_writer *writer)
+static void page_addresses_write_blocks(const struct address_maps *maps, struct address_map *map,
+                                        struct database *database, struct page_writer *writer)
 {
     int64_t *lines = memory_resize(NULL, (map->block_count + 1) * sizeof(lines[0]));
     if (map->block_count > 0) {
-        qsort(map->blocks, map->block_count, sizeof(map->blocks[0]), compare_begin);
+        qsort(map->blocks, map->block_count, sizeof(map->blocks[0]), page_addresses_compare_begin);
     }
     page_key(writer, "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
     page_open(writer, '[');
@@ -406,7 +407,7 @@ static void write_blocks(const struct address_maps *maps, struct address_map *ma
         before = block->alloc_ns;
     }
     page_close(writer, ']');
-    write_lines(database, writer, lines, line_count);
+    page_addresses_write_lines(database, writer, lines, line_count);
     map_free(&numbers);
     free(lines);
 }
@@ -451,9 +452,9 @@ void address_maps_write(struct address_maps *maps, struct database *database, st
         page_member_integer(writer, "end", maps->end_ns);
         page_member_integer(writer, "others", map->others);
         page_member_integer(writer, "columns", ADDRESS_MAP_COLUMNS);
-        write_bands(map, writer);
-        write_segments(maps, map, database, writer);
-        write_blocks(maps, map, database, writer);
+        page_addresses_write_bands(map, writer);
+        page_addresses_write_segments(maps, map, database, writer);
+        page_addresses_write_blocks(maps, map, database, writer);
         if (map->others > 0) {
             write_raster(map, writer);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A new script is a file in assets/ and a line here. */
+/* A new script is a file here and a line below. */
 #include "analysis/page/page_assets.h"
 
 #include <stddef.h>

@@ -32,7 +32,7 @@ static void rows_add(struct downsample *rows, const int64_t *row)
 }
 
 /* Those of a question, in the order of time, which comes first; then the `curves` whose largest values stay. */
-static struct downsample rows_read(struct cursor *cursor, unsigned width, unsigned curves)
+static struct downsample page_curves_rows_read(struct cursor *cursor, unsigned width, unsigned curves)
 {
     struct downsample rows = downsample_make(ROWS_OF_SERIES, width, curves, 0);
     int64_t row[ROW_VALUES_MAX];
@@ -47,7 +47,7 @@ static struct downsample rows_read(struct cursor *cursor, unsigned width, unsign
 }
 
 /* A key NULL: that value is left out. */
-static void rows_write(struct page_writer *writer, const struct downsample *rows, const char *const *keys)
+static void page_curves_rows_write(struct page_writer *writer, const struct downsample *rows, const char *const *keys)
 {
     int64_t *numbers = memory_resize(NULL, (rows->count + 1) * sizeof(numbers[0]));
     for (unsigned value = 0; value < rows->width; value++) {
@@ -63,7 +63,7 @@ static void rows_write(struct page_writer *writer, const struct downsample *rows
 
 /* ---- live bytes ---- */
 
-static void write_series(struct database *database, struct page_writer *writer, struct cursor *series)
+static void page_curves_write_series(struct database *database, struct page_writer *writer, struct cursor *series)
 {
     enum { TIME, BYTES, RESERVED, REQUESTED, COUNT, VALUES };
     int64_t process_id = cursor_integer(series, 0);
@@ -79,7 +79,7 @@ static void write_series(struct database *database, struct page_writer *writer, 
     if (process_id != 0) {
         cursor_bind_integer(&cursor, 3, process_id);
     }
-    struct downsample rows = rows_read(&cursor, VALUES, REQUESTED);
+    struct downsample rows = page_curves_rows_read(&cursor, VALUES, REQUESTED);
     bool has_reserved = false;
     for (size_t i = 0; i < rows.count && !has_reserved; i++) {
         has_reserved = downsample_row(&rows, i)[RESERVED] > 0;
@@ -96,7 +96,7 @@ static void write_series(struct database *database, struct page_writer *writer, 
     if (!cursor_is_null(series, 6)) { /* many events may have its time */
         page_member_integer(writer, "peak_seq", cursor_integer(series, 6));
     }
-    rows_write(writer, &rows, keys);
+    page_curves_rows_write(writer, &rows, keys);
     page_close(writer, '}');
     downsample_free(&rows);
 }
@@ -113,29 +113,29 @@ static void write_all_series(struct database *database, struct page_writer *writ
         "WHERE (SELECT images FROM recording) > 1) ORDER BY process_id > 0, peak_bytes DESC, domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, SERIES_MAX);
     while (cursor_next(&cursor)) {
-        write_series(database, writer, &cursor);
+        page_curves_write_series(database, writer, &cursor);
     }
     cursor_close(&cursor);
     page_close(writer, ']');
 }
 
-static void write_rss(struct database *database, struct page_writer *writer)
+static void page_curves_write_rss(struct database *database, struct page_writer *writer)
 {
     static const char *const keys[] = {"t", "bytes"};
     struct cursor cursor;
     cursor_open(&cursor, database, "SELECT ts_ns, rss_bytes FROM rss_total ORDER BY ts_ns");
-    struct downsample rows = rows_read(&cursor, 2, 1);
+    struct downsample rows = page_curves_rows_read(&cursor, 2, 1);
     page_key(writer, "rss");
     page_open(writer, '{');
     page_member_integer(writer, "peak", database_integer(database, "SELECT rss_bytes FROM rss_peak", 0));
-    rows_write(writer, &rows, keys);
+    page_curves_rows_write(writer, &rows, keys);
     page_close(writer, '}');
     downsample_free(&rows);
 }
 
 /* ---- moments that are marked ---- */
 
-static void write_marks(struct database *database, struct page_writer *writer)
+static void page_curves_write_marks(struct database *database, struct page_writer *writer)
 {
     page_key(writer, "marks");
     page_open(writer, '[');
@@ -185,8 +185,8 @@ void curves_write(struct database *database, struct page_writer *writer)
 {
     page_open(writer, '{');
     write_all_series(database, writer);
-    write_rss(database, writer);
-    write_marks(database, writer);
+    page_curves_write_rss(database, writer);
+    page_curves_write_marks(database, writer);
     write_failures(database, writer);
     page_close(writer, '}');
 }
@@ -234,7 +234,7 @@ static void write_allocator(struct page_writer *writer, const struct allocator *
     page_open(writer, '{');
     page_member_integer(writer, "process", allocator->process_id);
     page_member_integer(writer, "device", allocator->device);
-    rows_write(writer, &allocator->rows, ladder);
+    page_curves_rows_write(writer, &allocator->rows, ladder);
     page_close(writer, '}');
 }
 

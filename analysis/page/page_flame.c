@@ -16,8 +16,8 @@
 /* In millionths of the whole: tried in turn until the tree is small enough. */
 static const int64_t shares[] = {0, 20, 100, 300, 1000, 3000, 10000};
 
-static int load(struct call_tree *tree, struct database *database, struct call_tree_stacks *stacks, const char *domain,
-                int metric, bool is_inverted, struct varve_message *message)
+static int page_flame_load(struct call_tree *tree, struct database *database, struct call_tree_stacks *stacks,
+                           const char *domain, int metric, bool is_inverted, struct varve_message *message)
 {
     struct call_tree_options options = {
         .stacks = stacks,
@@ -42,7 +42,7 @@ static int load(struct call_tree *tree, struct database *database, struct call_t
     return call_tree_load(tree, database, &options, message);
 }
 
-static void write_frames(struct page_writer *writer, const struct call_tree *tree)
+static void page_flame_write_frames(struct page_writer *writer, const struct call_tree *tree)
 {
     page_key(writer, "frames"); /* function, file, module, line, is it Python */
     page_open(writer, '[');
@@ -68,7 +68,7 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
     page_member_bool(writer, "is_count", figure == CALL_TREE_ALLOCATIONS);
     page_member_bool(writer, "has_stacks", tree->has_stacks);
     page_member_integer(writer, "share_min", tree->options.share_min);
-    write_frames(writer, tree);
+    page_flame_write_frames(writer, tree);
     page_key(writer, "nodes"); /* up, frame, all, allocations, left out */
     page_open(writer, '[');
     for (size_t i = 0; i < tree->count; i++) {
@@ -98,7 +98,8 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
     while (error == VARVE_OK && cursor_next(&cursor)) {
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */
-            error = load(&tree, database, &stacks, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
+            error = page_flame_load(&tree, database, &stacks, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
+                                    message);
             if (error == VARVE_OK && tree.count > 0) {
                 write_tree(writer, &tree);
             }

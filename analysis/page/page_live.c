@@ -202,7 +202,7 @@ struct ranked {
     uint32_t row;
 };
 
-static int compare_ranked(const void *left, const void *right)
+static int page_live_compare_ranked(const void *left, const void *right)
 {
     const struct ranked *a = left, *b = right;
     return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes) : (a->row > b->row) - (a->row < b->row);
@@ -216,7 +216,7 @@ static void mark_largest(const struct live *live, const uint32_t *numbers, size_
         for (size_t i = 0; i < count; i++) {
             ranked[i] = (struct ranked){live->rows[numbers[i]].bytes[moment], numbers[i]};
         }
-        qsort(ranked, count, sizeof(ranked[0]), compare_ranked);
+        qsort(ranked, count, sizeof(ranked[0]), page_live_compare_ranked);
         for (size_t i = 0; i < count && i < shown && ranked[i].bytes > 0; i++) {
             is_shown[ranked[i].row] = true;
         }
@@ -241,8 +241,8 @@ static void write_line(struct page_writer *writer, struct database *database, in
     cursor_close(&cursor);
 }
 
-static void write_series(const struct live *live, struct database *database, struct page_writer *writer,
-                         uint32_t number)
+static void page_live_write_series(const struct live *live, struct database *database, struct page_writer *writer,
+                                   uint32_t number)
 {
     const struct live_series *series = &live->series[number];
     size_t shown = live->series_count > 8 ? LINES_OF_ONE : LINES_OF_ALL;
@@ -301,7 +301,7 @@ void live_write(const struct live *live, struct database *database, struct page_
     page_key(writer, "series");
     page_open(writer, '[');
     for (size_t i = 0; i < live->series_count; i++) {
-        write_series(live, database, writer, (uint32_t)i);
+        page_live_write_series(live, database, writer, (uint32_t)i);
     }
     page_close(writer, ']');
     page_close(writer, '}');

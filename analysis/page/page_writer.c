@@ -106,7 +106,7 @@ static void write_string(FILE *out, const char *text, size_t bytes, const char *
 }
 
 /* How much of a text is written: all of it, or as many whole characters as fit. */
-static size_t cut(const char *text)
+static size_t page_writer_cut(const char *text)
 {
     size_t bytes = strnlen(text, PAGE_NAME_BYTES_MAX + 1);
     if (bytes > PAGE_NAME_BYTES_MAX) {
@@ -123,7 +123,7 @@ void page_text(struct page_writer *writer, const char *text)
     if (text == NULL) {
         page_null(writer);
     } else {
-        size_t bytes = cut(text);
+        size_t bytes = page_writer_cut(text);
         begin_value(writer);
         write_string(writer->out, text, bytes, text[bytes] != '\0' ? ELLIPSIS : "");
     }

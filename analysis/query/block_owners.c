@@ -170,7 +170,7 @@ void owners_load(struct owners *owners, struct database *database)
     cursor_close(&cursor);
 }
 
-static struct owner place_of(const struct owners *owners, int64_t callsite_id)
+static struct owner block_owners_place_of(const struct owners *owners, int64_t callsite_id)
 {
     const uint64_t *number = callsite_id == 0 ? NULL : map_find(&owners->places, (uint64_t)callsite_id);
     const struct place *place = number == NULL ? NULL : &owners->items[*number];
@@ -206,7 +206,7 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
 
     if (block->addr == addr && block->process_id == part->process_id && block->device == part->device &&
         seq <= block->to_seq) {
-        owner = place_of(owners, block->callsite_id);
+        owner = block_owners_place_of(owners, block->callsite_id);
         owner.alloc_seq = block->from_seq;
         owner.alloc_ns = block->alloc_ns;
     }
@@ -219,7 +219,7 @@ struct owner owner_of_callsite(struct owners *owners, struct database *database,
     open_places(&cursor, database);
     load_place(owners, &cursor, callsite_id);
     cursor_close(&cursor);
-    return place_of(owners, callsite_id);
+    return block_owners_place_of(owners, callsite_id);
 }
 
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES])

@@ -8,12 +8,12 @@
 
 #define POOLS_OWN 2 /* numbers of the allocator's own pools, large and small, are below */
 
-static uint64_t free_bytes(const struct segment_item *item)
+static uint64_t cached_memory_free_bytes(const struct segment_item *item)
 {
     return item->mapped > item->active ? item->mapped - item->active : 0;
 }
 
-static int compare(uint64_t a_size, uint64_t b_size, uint64_t a_addr, uint64_t b_addr)
+static int cached_memory_compare(uint64_t a_size, uint64_t b_size, uint64_t a_addr, uint64_t b_addr)
 {
     if (a_size != b_size) {
         return a_size > b_size ? -1 : 1;
@@ -21,18 +21,18 @@ static int compare(uint64_t a_size, uint64_t b_size, uint64_t a_addr, uint64_t b
     return a_addr < b_addr ? -1 : a_addr > b_addr;
 }
 
-static int compare_segments(const void *a_untyped, const void *b_untyped)
+static int cached_memory_compare_segments(const void *a_untyped, const void *b_untyped)
 {
     const struct segment_item *a = a_untyped;
     const struct segment_item *b = b_untyped;
-    return compare(free_bytes(a), free_bytes(b), a->addr, b->addr);
+    return cached_memory_compare(cached_memory_free_bytes(a), cached_memory_free_bytes(b), a->addr, b->addr);
 }
 
 static int compare_holes(const void *a_untyped, const void *b_untyped)
 {
     const struct hole *a = a_untyped;
     const struct hole *b = b_untyped;
-    return compare(a->size, b->size, a->addr, b->addr);
+    return cached_memory_compare(a->size, b->size, a->addr, b->addr);
 }
 
 static void add_hole(struct cached *cached, const struct hole *hole)
@@ -48,7 +48,8 @@ static void add_hole(struct cached *cached, const struct hole *hole)
 }
 
 /* Holes of a segment with blocks in use, and how many those are. */
-static void take_blocks(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
+static void cached_memory_take_blocks(struct cached *cached, const struct varve_layout *layout,
+                                      const struct segment_item *item)
 {
     struct varve_layout_block block;
     struct hole hole = {.segment = *item};
@@ -80,20 +81,22 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
     }
 }
 
-static void add_item(struct segment_item **items, size_t *count, size_t *capacity, const struct segment_item *item)
+static void cached_memory_add_item(struct segment_item **items, size_t *count, size_t *capacity,
+                                   const struct segment_item *item)
 {
     *items = memory_grow(*items, capacity, *count, sizeof(**items));
     (*items)[(*count)++] = *item;
 }
 
-static void take_segment(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
+static void cached_memory_take_segment(struct cached *cached, const struct varve_layout *layout,
+                                       const struct segment_item *item)
 {
     struct cached_sums *sums = &cached->sums;
     sums->used += item->allocated;
     sums->pending += item->active - item->allocated;
     if (item->first.is_implied) {
         uint64_t before = sums->used_blocks + sums->pending_blocks;
-        take_blocks(cached, layout, item);
+        cached_memory_take_blocks(cached, layout, item);
         sums->implied_bytes += item->active;
         sums->implied_blocks += sums->used_blocks + sums->pending_blocks - before;
         return;
@@ -101,21 +104,22 @@ static void take_segment(struct cached *cached, const struct varve_layout *layou
     sums->segments++;
     sums->reserved += item->mapped;
     if (item->active > 0) {
-        add_item(&cached->used, &cached->used_count, &cached->used_capacity, item);
-        take_blocks(cached, layout, item);
+        cached_memory_add_item(&cached->used, &cached->used_count, &cached->used_capacity, item);
+        cached_memory_take_blocks(cached, layout, item);
     } else if (item->first.pool >= POOLS_OWN) {
-        add_item(&cached->kept, &cached->kept_count, &cached->kept_capacity, item);
+        cached_memory_add_item(&cached->kept, &cached->kept_count, &cached->kept_capacity, item);
         sums->kept_segments++;
         sums->in_kept += item->mapped;
     } else {
-        add_item(&cached->empty, &cached->empty_count, &cached->empty_capacity, item);
+        cached_memory_add_item(&cached->empty, &cached->empty_count, &cached->empty_capacity, item);
         sums->empty_segments++;
         sums->in_empty += item->mapped;
         sums->largest_empty = item->mapped > sums->largest_empty ? item->mapped : sums->largest_empty;
     }
 }
 
-static void sort(void *items, size_t count, size_t item_bytes, int (*compare_items)(const void *, const void *))
+static void cached_memory_sort(void *items, size_t count, size_t item_bytes,
+                               int (*compare_items)(const void *, const void *))
 {
     if (count > 1) {
         qsort(items, count, item_bytes, compare_items);
@@ -127,12 +131,12 @@ void cached_load(struct cached *cached, const struct varve_layout *layout)
     *cached = (struct cached){0};
     struct segment_item item;
     for (uint64_t from = 0; segment_next(layout, &from, true, &item);) {
-        take_segment(cached, layout, &item);
+        cached_memory_take_segment(cached, layout, &item);
     }
-    sort(cached->holes, cached->hole_count, sizeof(cached->holes[0]), compare_holes);
-    sort(cached->empty, cached->empty_count, sizeof(cached->empty[0]), compare_segments);
-    sort(cached->kept, cached->kept_count, sizeof(cached->kept[0]), compare_segments);
-    sort(cached->used, cached->used_count, sizeof(cached->used[0]), compare_segments);
+    cached_memory_sort(cached->holes, cached->hole_count, sizeof(cached->holes[0]), compare_holes);
+    cached_memory_sort(cached->empty, cached->empty_count, sizeof(cached->empty[0]), cached_memory_compare_segments);
+    cached_memory_sort(cached->kept, cached->kept_count, sizeof(cached->kept[0]), cached_memory_compare_segments);
+    cached_memory_sort(cached->used, cached->used_count, sizeof(cached->used[0]), cached_memory_compare_segments);
 }
 
 void cached_free(struct cached *cached)

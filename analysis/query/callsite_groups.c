@@ -169,7 +169,7 @@ static size_t new_group(struct groups *groups, int64_t key)
     return groups->count++;
 }
 
-static bool same_location(const struct group_location *a, const struct group_location *b)
+static bool callsite_groups_same_location(const struct group_location *a, const struct group_location *b)
 {
     return a->is_python == b->is_python && memory_same_text(a->function, b->function) &&
            memory_same_text(a->file, b->file) && memory_same_text(a->module, b->module);
@@ -199,7 +199,7 @@ static void reduce_location(struct group_location *location, enum group_by by)
 }
 
 /* The group of a symbol by its texts. */
-static size_t intern(struct groups *groups, int64_t symbol_id)
+static size_t callsite_groups_intern(struct groups *groups, int64_t symbol_id)
 {
     struct group_location location;
     load_symbol(&location, groups->database, symbol_id);
@@ -215,7 +215,7 @@ static size_t intern(struct groups *groups, int64_t symbol_id)
             map_put(&groups->interned, key, made);
             return made;
         }
-        if (same_location(&groups->locations[*index], &location)) {
+        if (callsite_groups_same_location(&groups->locations[*index], &location)) {
             free_location(&location);
             return *index;
         }
@@ -228,13 +228,14 @@ static struct group *find_group(struct groups *groups, int64_t number)
     if (found != NULL) {
         return &groups->items[*found];
     }
-    size_t index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE ? intern(groups, number)
-                                                                                    : new_group(groups, number);
+    size_t index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE
+                       ? callsite_groups_intern(groups, number)
+                       : new_group(groups, number);
     map_put(&groups->found, (uint64_t)number, index);
     return &groups->items[index];
 }
 
-static void add_figures(struct group_figures *to, const struct group_figures *from)
+static void callsite_groups_add_figures(struct group_figures *to, const struct group_figures *from)
 {
     /* unsigned, as a damaged file may hold any numbers */
     const int64_t *const source = &from->allocations;
@@ -277,7 +278,7 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
         key = callsite_id;
     }
     struct group *group = find_group(groups, key > 0 ? key : 0); /* a damaged file may have any */
-    add_figures(&group->figures, figures);
+    callsite_groups_add_figures(&group->figures, figures);
     remember_best(group, BEST_BYTES, figures->bytes, callsite_id);
     remember_best(group, BEST_PEAK, figures->peak_bytes, callsite_id);
     remember_best(group, BEST_TEMPORARY, figures->temporary, callsite_id);
@@ -299,7 +300,7 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
 #define FIGURE_COUNT ((int)(sizeof(struct group_figures) / sizeof(int64_t)))
 
 /* Columns 1 and on, in the order of the struct. */
-static void read_figures(struct group_figures *figures, struct cursor *cursor)
+static void callsite_groups_read_figures(struct group_figures *figures, struct cursor *cursor)
 {
     int64_t *const to = &figures->allocations;
     for (int i = 0; i < FIGURE_COUNT; i++) {
@@ -316,7 +317,7 @@ static void load_totals(struct groups *groups, const char *domain)
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-        read_figures(&figures, &cursor);
+        callsite_groups_read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), 0, &figures);
     }
     cursor_close(&cursor);
@@ -344,7 +345,7 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
 }
 
 /* A call site that several processes used has a row for each of them. */
-static void load_processes(struct groups *groups, const char *domain)
+static void callsite_groups_load_processes(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
     cursor_open(
@@ -356,7 +357,7 @@ static void load_processes(struct groups *groups, const char *domain)
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-        read_figures(&figures, &cursor);
+        callsite_groups_read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), cursor_integer(&cursor, FIGURE_COUNT + 1), &figures);
     }
     cursor_close(&cursor);
@@ -415,7 +416,7 @@ void groups_load(struct groups *groups, const char *domain)
     if (is_of_lines(groups->by) || groups->by == GROUP_BY_STACK) {
         load_totals(groups, domain);
     } else if (groups->by == GROUP_BY_PROCESS) {
-        load_processes(groups, domain);
+        callsite_groups_load_processes(groups, domain);
     } else {
         load_allocations(groups, domain);
     }
@@ -516,7 +517,7 @@ struct ranked {
     size_t index;
 };
 
-static int compare_ranked(const void *a_untyped, const void *b_untyped)
+static int callsite_groups_compare_ranked(const void *a_untyped, const void *b_untyped)
 {
     const struct ranked *a = a_untyped;
     const struct ranked *b = b_untyped;
@@ -526,7 +527,7 @@ static int compare_ranked(const void *a_untyped, const void *b_untyped)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static enum best best_of(enum callsite_rank rank)
+static enum best callsite_groups_best_of(enum callsite_rank rank)
 {
     return rank == CALLSITE_BY_PEAK        ? BEST_PEAK
            : rank == CALLSITE_BY_TEMPORARY ? BEST_TEMPORARY
@@ -574,7 +575,7 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
 {
     const struct group *group = &groups->items[index];
     *row = (struct callsite_row){
-        .id = groups->by == GROUP_BY_STACK ? group->key : group->best[best_of(rank)].callsite_id,
+        .id = groups->by == GROUP_BY_STACK ? group->key : group->best[callsite_groups_best_of(rank)].callsite_id,
         .callsites = group->callsites,
         .figures = group->figures,
         .together = rank == CALLSITE_BY_TEMPORARY ? TOGETHER_NONE
@@ -614,7 +615,7 @@ void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, st
             list->callsites_all += rank == CALLSITE_BY_LIFETIME ? groups->items[i].callsites : 0;
         }
     }
-    qsort(ranked, count, sizeof(*ranked), compare_ranked);
+    qsort(ranked, count, sizeof(*ranked), callsite_groups_compare_ranked);
     list->count_all = (int64_t)count;
     list->callsites_all += rank == CALLSITE_BY_LIFETIME ? 0 : groups->callsites[rank];
     list->sum_bytes = (int64_t)bytes;

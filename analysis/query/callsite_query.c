@@ -133,8 +133,8 @@ char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size
 /* ---- text ---- */
 
 /* The right half of an entry's line. `counts`: columns of the largest number of allocations. */
-static void write_figures(char *text, size_t bytes, const struct callsite_row *row, enum callsite_rank rank,
-                          int64_t whole, size_t counts)
+static void callsite_query_write_figures(char *text, size_t bytes, const struct callsite_row *row,
+                                         enum callsite_rank rank, int64_t whole, size_t counts)
 {
     const struct group_figures *figures = &row->figures;
     int64_t allocations = callsite_rank_allocations(figures, rank);
@@ -157,8 +157,8 @@ static void write_figures(char *text, size_t bytes, const struct callsite_row *r
     }
 }
 
-static void print_stack(FILE *out, struct database *database, const struct callsite_row *row,
-                        const struct callsite_options *options)
+static void callsite_query_print_stack(FILE *out, struct database *database, const struct callsite_row *row,
+                                       const struct callsite_options *options)
 {
     if (row->id <= 0 || options->frames == 0) {
         return;
@@ -178,7 +178,7 @@ static void print_stack(FILE *out, struct database *database, const struct calls
 }
 
 /* A line more, of an entry that is in the heap and in Python's memory. */
-static void print_together(FILE *out, const struct callsite_row *row)
+static void callsite_query_print_together(FILE *out, const struct callsite_row *row)
 {
     char each[120];
     together_words(each, sizeof(each), &row->together);
@@ -194,8 +194,9 @@ struct entry {
     char figures[FIGURES_BYTES];
 };
 
-static void print_lines(FILE *out, struct database *database, const struct callsite_list *list, enum callsite_rank rank,
-                        const struct callsite_options *options, struct callsite_shown *shown)
+static void callsite_query_print_lines(FILE *out, struct database *database, const struct callsite_list *list,
+                                       enum callsite_rank rank, const struct callsite_options *options,
+                                       struct callsite_shown *shown)
 {
     struct entry *entries = memory_resize(NULL, (list->count + 1) * sizeof(*entries));
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
@@ -206,7 +207,7 @@ static void print_lines(FILE *out, struct database *database, const struct calls
     }
     size_t figures = 0;
     for (size_t i = 0; i < list->count; i++) {
-        write_figures(entries[i].figures, FIGURES_BYTES, &list->rows[i], rank, whole, counts);
+        callsite_query_write_figures(entries[i].figures, FIGURES_BYTES, &list->rows[i], rank, whole, counts);
         figures = format_width(entries[i].figures) > figures ? format_width(entries[i].figures) : figures;
     }
     size_t left =
@@ -223,10 +224,10 @@ static void print_lines(FILE *out, struct database *database, const struct calls
                 entries[i].figures);
         free(entries[i].name);
         if (list->has_together) {
-            print_together(out, &list->rows[i]);
+            callsite_query_print_together(out, &list->rows[i]);
         }
         if (with_stack && (shown == NULL || !mark_shown(shown, list->rows[i].id))) {
-            print_stack(out, database, &list->rows[i], options);
+            callsite_query_print_stack(out, database, &list->rows[i], options);
         }
     }
     free(entries);
@@ -271,7 +272,7 @@ static void print_all(FILE *out, struct database *database, const struct callsit
         fprintf(out, "       %s\n", name);
         free(name);
         if (list->has_together) {
-            print_together(out, row);
+            callsite_query_print_together(out, row);
         }
         if (row->callsites > 1) {
             fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n", format_count(row->callsites).text,
@@ -283,7 +284,7 @@ static void print_all(FILE *out, struct database *database, const struct callsit
             continue;
         }
         if (options->stacks < 0 || (int64_t)i < options->stacks) {
-            print_stack(out, database, row, options);
+            callsite_query_print_stack(out, database, row, options);
         }
     }
 }
@@ -310,7 +311,7 @@ void callsite_list_print(FILE *out, struct database *database, const struct call
     if (options->is_all) {
         print_all(out, database, list, rank, options, shown);
     } else {
-        print_lines(out, database, list, rank, options, shown);
+        callsite_query_print_lines(out, database, list, rank, options, shown);
     }
 }
 
@@ -333,8 +334,8 @@ static void add_location(struct cJSON *object, const struct callsite_row *row, e
     callsite_location_json(object, &entry);
 }
 
-static void add_figures(struct cJSON *object, const struct group_figures *figures, enum callsite_rank rank,
-                        bool with_totals)
+static void callsite_query_add_figures(struct cJSON *object, const struct group_figures *figures,
+                                       enum callsite_rank rank, bool with_totals)
 {
     if (!with_totals) {
         json_integer(object, "bytes", callsite_rank_bytes(figures, rank));
@@ -379,7 +380,7 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
         }
         json_integer_or_null(object, "callsite_id", row->id >= 0 ? row->id : -1);
         json_integer(object, "callsites", row->callsites);
-        add_figures(object, &row->figures, rank, with_totals);
+        callsite_query_add_figures(object, &row->figures, rank, with_totals);
         if (list->has_together) {
             together_json(object, &row->together);
         }

@@ -63,7 +63,7 @@ void stack_free(struct stack *stack)
     *stack = (struct stack){0};
 }
 
-static bool same_location(const struct stack_frame *a, const struct stack_frame *b)
+static bool callsite_stack_same_location(const struct stack_frame *a, const struct stack_frame *b)
 {
     return a->line == b->line && (a->function != NULL || a->pc == b->pc) &&
            memory_same_text(a->function, b->function) && memory_same_text(a->file, b->file) &&
@@ -73,7 +73,7 @@ static bool same_location(const struct stack_frame *a, const struct stack_frame 
 /* Recursion is one line, and so is a run of frames of which only the module is known. */
 static bool same_line(const struct stack_frame *a, const struct stack_frame *b)
 {
-    return same_location(a, b) ||
+    return callsite_stack_same_location(a, b) ||
            (a->function == NULL && b->function == NULL && memory_same_text(a->module, b->module));
 }
 
@@ -88,7 +88,7 @@ static size_t find_frame(const struct stack *stack, const struct group_location 
             .line = location->line,
             .pc = stack->frames[i].pc,
         };
-        if (same_location(&stack->frames[i], &wanted)) {
+        if (callsite_stack_same_location(&stack->frames[i], &wanted)) {
             return i;
         }
     }
@@ -129,7 +129,7 @@ static size_t find_end(const struct stack *stack, size_t begin)
 
 /* ---- a frame in a line ---- */
 
-static void print_frame(FILE *out, const struct stack_frame *frame, size_t times)
+static void callsite_stack_print_frame(FILE *out, const struct stack_frame *frame, size_t times)
 {
     size_t left = terminal_columns() - sizeof(INDENT) + 1;
     char unknown[64] = "(unknown)";
@@ -177,7 +177,7 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
         while (at < end && same_line(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
-        print_frame(out, &stack->frames[first], at - first);
+        callsite_stack_print_frame(out, &stack->frames[first], at - first);
     }
     if (at < end) {
         fprintf(out, INDENT "… and %zu more\n", end - at);
@@ -191,10 +191,10 @@ void stack_print_all(FILE *out, const struct stack *stack)
     }
     for (size_t at = 0; at < stack->count;) {
         size_t first = at++;
-        while (at < stack->count && same_location(&stack->frames[first], &stack->frames[at])) {
+        while (at < stack->count && callsite_stack_same_location(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
-        print_frame(out, &stack->frames[first], at - first);
+        callsite_stack_print_frame(out, &stack->frames[first], at - first);
     }
 }
 
@@ -215,7 +215,7 @@ static bool is_plumbing(const struct stack_frame *frame, const struct stack_fram
 
 /* The next callers of frame `at` with names, of its own language; returns how many there are, and
  * whether more follow. */
-static size_t find_callers(const struct stack *stack, size_t at, struct link *links, bool *has_more)
+static size_t callsite_stack_find_callers(const struct stack *stack, size_t at, struct link *links, bool *has_more)
 {
     const struct stack_frame *own = &stack->frames[at];
     size_t end = find_end(stack, at);
@@ -262,7 +262,7 @@ static void make_chain(struct chain *chain, const struct stack *stack, const str
     size_t user = find_frame(stack, &row->user);
     size_t innermost = find_frame(stack, &row->innermost);
     bool has_more;
-    size_t count = find_callers(stack, user, callers, &has_more);
+    size_t count = callsite_stack_find_callers(stack, user, callers, &has_more);
     size_t called = user;
     *chain = (struct chain){.callers = count};
     while (count > 0) {

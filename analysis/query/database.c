@@ -336,7 +336,7 @@ bool database_has(struct database *database, const char *table, const char *colu
     return has;
 }
 
-static int attach(struct database *database, const char *path, const char *name, struct varve_message *message)
+static int database_attach(struct database *database, const char *path, const char *name, struct varve_message *message)
 {
     struct database_file file;
     int result = database_file_check(path, &file, message);
@@ -372,8 +372,8 @@ int database_open_two(const char *a, const char *b, struct database **database_o
                                    sqlite3_errmsg(database->sqlite));
     } else {
         protect(database);
-        result = attach(database, a, "a", message);
-        result = result == VARVE_OK ? attach(database, b, "b", message) : result;
+        result = database_attach(database, a, "a", message);
+        result = result == VARVE_OK ? database_attach(database, b, "b", message) : result;
     }
     if (result != VARVE_OK) {
         database_close(database);

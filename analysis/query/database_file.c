@@ -95,7 +95,8 @@ static int refuse_other(const char *path, struct varve_message *message)
     return file_kind_refuse(got > 0 ? file_kind_of(head, (size_t)got, path) : NULL, path, "a trace database", message);
 }
 
-static int read_header(const char *path, unsigned char *header, int64_t *bytes_out, struct varve_message *message)
+static int database_file_read_header(const char *path, unsigned char *header, int64_t *bytes_out,
+                                     struct varve_message *message)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
@@ -167,7 +168,7 @@ static int check_size(const char *path, const unsigned char *header, int64_t byt
 }
 
 /* What SQLite would open beside the database, whatever it is. */
-static int check_neighbours(const char *path, struct database_file *file, struct varve_message *message)
+static int database_file_check_neighbours(const char *path, struct database_file *file, struct varve_message *message)
 {
     static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
@@ -210,12 +211,12 @@ int database_file_check(const char *path, struct database_file *file_out, struct
     int result = check_recording(path, message);
     int64_t bytes = 0;
     unsigned char header[HEADER_BYTES] = {0};
-    VARVE_THEN(result, read_header(path, header, &bytes, message));
+    VARVE_THEN(result, database_file_read_header(path, header, &bytes, message));
     if (result != VARVE_OK) {
         return result;
     }
     file_out->is_wal = header[18] == 2 || header[19] == 2;
-    result = check_neighbours(path, file_out, message);
+    result = database_file_check_neighbours(path, file_out, message);
     if (result != VARVE_OK) {
         return result;
     }
@@ -227,7 +228,7 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
 {
     unsigned char header[HEADER_BYTES] = {0};
     int64_t bytes = 0;
-    int error = read_header(path, header, &bytes, message);
+    int error = database_file_read_header(path, header, &bytes, message);
     *file_out = (struct database_file){0};
     if (error != VARVE_OK) {
         return error;

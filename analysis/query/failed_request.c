@@ -15,7 +15,7 @@ struct run {
     size_t count, capacity;
 };
 
-static bool is_own(const struct failed_request *request, const struct varve_layout_block *block)
+static bool failed_request_is_own(const struct failed_request *request, const struct varve_layout_block *block)
 {
     return block->stream == request->stream && block->pool == request->pool;
 }
@@ -130,8 +130,8 @@ static void end_run(struct failure *failure, struct run *run, uint64_t wanted)
     run->count = 0;
 }
 
-static void take_layout(struct failure *failure, const struct varve_layout *layout,
-                        const struct failed_request *request)
+static void failed_request_take_layout(struct failure *failure, const struct varve_layout *layout,
+                                       const struct failed_request *request)
 {
     struct varve_layout_block block;
     struct run run = {0};
@@ -148,9 +148,9 @@ static void take_layout(struct failure *failure, const struct varve_layout *layo
         }
         failure->reserved += block.extent;
         if (block.state == VARVE_LAYOUT_FREE) {
-            add_free(is_own(request, &block) ? &failure->own : &failure->others, &block);
+            add_free(failed_request_is_own(request, &block) ? &failure->own : &failure->others, &block);
         }
-        if (is_own(request, &block)) {
+        if (failed_request_is_own(request, &block)) {
             run.blocks = memory_grow(run.blocks, &run.capacity, run.count, sizeof(run.blocks[0]));
             run.blocks[run.count++] = block;
         }
@@ -168,7 +168,7 @@ int failure_load(struct failure *failure, struct database *database, const struc
     for (size_t i = 0; i < state.count && error == VARVE_OK; i++) {
         if (state.parts[i].process_id == request->process_id) {
             failure->is_known = true;
-            take_layout(failure, state.parts[i].layout, request);
+            failed_request_take_layout(failure, state.parts[i].layout, request);
         }
     }
     /* blocks without segments: of an allocator of which requests alone were recorded */

@@ -82,7 +82,7 @@ static void find_lines(struct lines *lines, struct database *database)
 
 /* ---- the tables that stand in front ---- */
 
-static void write_symbols(const struct lines *lines, struct database *database)
+static void hidden_lines_write_symbols(const struct lines *lines, struct database *database)
 {
     struct cursor cursor;
     cursor_open(&cursor, database, "UPDATE temp.symbol SET user_rank = ?2 WHERE id = ?1 AND user_rank <> ?2");
@@ -96,7 +96,7 @@ static void write_symbols(const struct lines *lines, struct database *database)
 }
 
 /* Returns how many call sites have frames, if all of these are hidden in each, else 0. */
-static size_t write_callsites(const struct lines *lines, struct database *database)
+static size_t hidden_lines_write_callsites(const struct lines *lines, struct database *database)
 {
     struct cursor read;
     cursor_open(&read, database, "SELECT id, coalesce(node_id, 0) FROM main.callsite");
@@ -119,7 +119,7 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
     return shown == 0 ? count : 0;
 }
 
-/* Returns what write_callsites does. */
+/* Returns what hidden_lines_write_callsites does. */
 static size_t choose_lines(struct database *database, const struct varve_plumbing *plumbing)
 {
     struct lines lines = {0};
@@ -134,8 +134,8 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
                      "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
                      " symbol_id INTEGER, user_symbol_id INTEGER);"
                      "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
-    write_symbols(&lines, database);
-    size_t all = write_callsites(&lines, database);
+    hidden_lines_write_symbols(&lines, database);
+    size_t all = hidden_lines_write_callsites(&lines, database);
     database_copy_views(database, NULL);
     database_execute(database, "COMMIT; PRAGMA query_only = 1;");
     free(lines.ranks);

@@ -23,7 +23,7 @@
     "'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
     "'processes_unattached', 'processes_missing', 'frees_unknown'"
 
-static void load_threads(struct report_loss *loss, struct database *database)
+static void loss_note_load_threads(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
     cursor_open(&cursor, database,
@@ -85,7 +85,7 @@ static void load_programs(struct report_loss *loss, struct database *database)
 void report_loss_load(struct report_loss *loss, struct database *database)
 {
     *loss = (struct report_loss){0};
-    load_threads(loss, database);
+    loss_note_load_threads(loss, database);
     load_interrupted(loss, database);
     load_ends(loss, database);
     load_programs(loss, database);

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-static bool lookup(struct database *database, struct cursor *cursor, const char *sql, const struct segments_part *part,
-                   int64_t number)
+static bool pool_names_lookup(struct database *database, struct cursor *cursor, const char *sql,
+                              const struct segments_part *part, int64_t number)
 {
     cursor_open(cursor, database, sql);
     cursor_bind_integer(cursor, 1, part->process_id);
@@ -24,8 +24,9 @@ int64_t stream_handle(struct database *database, const struct segments_part *par
 {
     struct cursor cursor;
     int64_t handle = number;
-    if (lookup(database, &cursor, "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3",
-               part, number)) {
+    if (pool_names_lookup(database, &cursor,
+                          "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3", part,
+                          number)) {
         handle = cursor_integer(&cursor, 0);
         cursor_close(&cursor);
     }
@@ -36,10 +37,10 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 {
     struct pool_meaning pool = {.is_small = number & 1, .has_ids = number < 2};
     struct cursor cursor;
-    if (lookup(database, &cursor,
-               "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
-               "AND number = ?3",
-               part, number)) {
+    if (pool_names_lookup(database, &cursor,
+                          "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
+                          "AND number = ?3",
+                          part, number)) {
         pool = (struct pool_meaning){.is_small = cursor_integer(&cursor, 0) != 0,
                                      .has_ids = true,
                                      .capture_id = cursor_integer(&cursor, 1),

@@ -15,7 +15,7 @@
 #define TEXT_COLUMNS 64
 #define PATH_COLUMNS 30
 
-static void add_cell(struct table *table, struct cursor *cursor, int column, char kind)
+static void query_print_add_cell(struct table *table, struct cursor *cursor, int column, char kind)
 {
     int64_t number = cursor_integer(cursor, column);
     if (cursor_is_null(cursor, column)) {
@@ -69,7 +69,7 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
     while (cursor_next(&cursor)) {
         rows++;
         for (int column = 0; query->kinds[column] != '\0'; column++) {
-            add_cell(&table, &cursor, column, query->kinds[column]);
+            query_print_add_cell(&table, &cursor, column, query->kinds[column]);
         }
     }
     cursor_close(&cursor);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int check_domain(const char *domain, struct database *database, struct varve_message *message)
+static int query_selection_check_domain(const char *domain, struct database *database, struct varve_message *message)
 {
     struct cursor cursor;
     cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
@@ -41,7 +41,7 @@ static int check_domain(const char *domain, struct database *database, struct va
 }
 
 /* Memory of a GPU is counted per GPU: the one that needed most is the one people mean. */
-static void find_devices(struct selection *selection, struct database *database)
+static void query_selection_find_devices(struct selection *selection, struct database *database)
 {
     struct report_totals totals;
     report_totals_load(&totals, database, selection->process_id);
@@ -89,13 +89,13 @@ const char *selection_default_domain(struct database *database)
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message)
 {
-    int result = check_domain(domain, database, message);
+    int result = query_selection_check_domain(domain, database, message);
     *selection = (struct selection){.domain = domain, .pid = pid};
     if (result != VARVE_OK) {
         return result;
     }
     if (pid == 0) {
-        find_devices(selection, database);
+        query_selection_find_devices(selection, database);
         return VARVE_OK;
     }
     struct cursor cursor;
@@ -113,7 +113,7 @@ int selection_make(struct selection *selection, struct database *database, const
     if (result != VARVE_OK) {
         return result;
     }
-    find_devices(selection, database);
+    query_selection_find_devices(selection, database);
     return VARVE_OK;
 }
 

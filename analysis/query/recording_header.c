@@ -58,8 +58,10 @@ static void print_extent(FILE *out, struct database *database, const struct repo
     free(host);
 }
 
-static void print_folded(FILE *out, void (*print)(FILE *out, struct database *database, const struct report_loss *loss),
-                         struct database *database, const struct report_loss *loss)
+static void recording_header_print_folded(FILE *out,
+                                          void (*print)(FILE *out, struct database *database,
+                                                        const struct report_loss *loss),
+                                          struct database *database, const struct report_loss *loss)
 {
     char *text;
     size_t bytes;
@@ -86,7 +88,7 @@ void report_header_print(FILE *out, struct database *database, const struct repo
     format_path(cut, sizeof(cut), database_path(database), text_columns());
     fprintf(out, TITLE "%s\n", "trace", cut);
     print_meta(out, database, "command", "command");
-    print_folded(out, print_extent, database, loss);
+    recording_header_print_folded(out, print_extent, database, loss);
     report_attached_words(cut, sizeof(cut), database);
     if (cut[0] != '\0') {
         fprintf(out, TITLE, "attached");
@@ -107,7 +109,7 @@ void report_header_print(FILE *out, struct database *database, const struct repo
         fprintf(out, TITLE "none in the trace: the order of its events stands for them, 1 us each\n", "times");
     }
     terminal_style(out, report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
-    print_folded(out, print_health, database, loss);
+    recording_header_print_folded(out, print_health, database, loss);
     terminal_style(out, TERMINAL_PLAIN);
 }
 

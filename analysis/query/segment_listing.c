@@ -144,7 +144,8 @@ static void print_holes(const struct writer *writer, const struct segments_part 
     }
 }
 
-static void print_blocks(const struct writer *writer, const struct segments_part *part, const struct segment_item *item)
+static void segment_listing_print_blocks(const struct writer *writer, const struct segments_part *part,
+                                         const struct segment_item *item)
 {
     struct varve_layout_block block;
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(part->layout, at, &block);
@@ -183,7 +184,7 @@ static void print_used(const struct writer *writer, const struct segments_part *
             fprintf(writer->out, "  |%s|\n", line);
         }
         if (writer->listing->with_blocks) {
-            print_blocks(writer, part, item);
+            segment_listing_print_blocks(writer, part, item);
         }
     }
 }
@@ -197,8 +198,8 @@ static void want_block(struct owners *owners, const struct varve_layout_block *b
     }
 }
 
-static void want_blocks(struct owners *owners, const struct varve_layout *layout, const struct segment_item *item,
-                        int64_t seq)
+static void segment_listing_want_blocks(struct owners *owners, const struct varve_layout *layout,
+                                        const struct segment_item *item, int64_t seq)
 {
     struct varve_layout_block block;
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(layout, at, &block);
@@ -214,11 +215,11 @@ static void want_listed(const struct writer *writer, const struct segments_part 
         want_block(writer->owners, &cached->holes[i].behind, writer->state->seq);
     }
     for (size_t i = 0; writer->listing->with_blocks && i < shown(writer, cached->used_count); i++) {
-        want_blocks(writer->owners, part->layout, &cached->used[i], writer->state->seq);
+        segment_listing_want_blocks(writer->owners, part->layout, &cached->used[i], writer->state->seq);
     }
 }
 
-static void print_part(struct writer *writer, const struct segments_part *part)
+static void segment_listing_print_part(struct writer *writer, const struct segments_part *part)
 {
     struct cached cached;
     cached_load(&cached, part->layout);
@@ -255,14 +256,14 @@ void listing_text(FILE *out, struct database *database, const struct segments_st
         fputs("maps: # used, p pending, . free, space not mapped; * expandable\n", out);
     }
     for (size_t i = 0; i < state->count; i++) {
-        print_part(&writer, &state->parts[i]);
+        segment_listing_print_part(&writer, &state->parts[i]);
     }
 }
 
 /* ---- JSON ---- */
 
 /* The call site of a block, if one was recorded. */
-static void add_owner(struct cJSON *object, const struct owner *owner)
+static void segment_listing_add_owner(struct cJSON *object, const struct owner *owner)
 {
     if (owner->callsite_id == 0) {
         return;
@@ -273,8 +274,8 @@ static void add_owner(struct cJSON *object, const struct owner *owner)
     json_integer_or_null(object, "user_line", owner->line > 0 ? owner->line : -1);
 }
 
-static struct cJSON *blocks_json(const struct writer *writer, const struct segments_part *part,
-                                 const struct segment_item *item)
+static struct cJSON *segment_listing_blocks_json(const struct writer *writer, const struct segments_part *part,
+                                                 const struct segment_item *item)
 {
     static const char *const states[] = {
         [VARVE_LAYOUT_FREE] = "inactive",
@@ -292,7 +293,7 @@ static struct cJSON *blocks_json(const struct writer *writer, const struct segme
         json_text(object, "state", states[block.state]);
         if (block.state != VARVE_LAYOUT_FREE) {
             const struct owner owner = owners_of(writer->owners, part, block.addr, writer->state->seq);
-            add_owner(object, &owner);
+            segment_listing_add_owner(object, &owner);
         }
         json_append(blocks, object);
     }
@@ -324,7 +325,7 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     json_text(object, "segment_type", pool.is_small ? "small" : "large");
     json_bool(object, "is_expandable", item->first.is_expandable);
     json_integer_or_null(object, "segment_id", item->first.segment_id != 0 ? (int64_t)item->first.segment_id : -1);
-    json_add(object, "blocks", blocks_json(writer, part, item));
+    json_add(object, "blocks", segment_listing_blocks_json(writer, part, item));
     return object;
 }
 
@@ -364,7 +365,7 @@ static struct cJSON *segments_json(struct writer *writer)
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
         for (uint64_t from = 0; segment_next(part->layout, &from, false, &item);) {
-            want_blocks(writer->owners, part->layout, &item, writer->state->seq);
+            segment_listing_want_blocks(writer->owners, part->layout, &item, writer->state->seq);
         }
     }
     owners_load(writer->owners, writer->database);

@@ -128,7 +128,7 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
     return &state->parts[at];
 }
 
-static void load_threads(struct loader *loader)
+static void segment_query_load_threads(struct loader *loader)
 {
     loader->thread_limit = database_number_limit(loader->database, "thread");
     size_t bytes = (size_t)loader->thread_limit * sizeof(int64_t);
@@ -226,7 +226,7 @@ int segments_state_load(struct segments_state *state, struct database *database,
     struct loader loader = {.state = state, .database = database, .device = device, .pid = pid, .message = message};
     *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
     state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
-    load_threads(&loader);
+    segment_query_load_threads(&loader);
     int64_t from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
     load_keyframes(&loader, from);
     if (loader.error == VARVE_OK) {

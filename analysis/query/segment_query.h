@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments and blocks at any event of a trace: the state then, grouped into segments. Called by cached/,
+ * Segments and blocks at any event of a trace: the state then, grouped into segments. Called by segment_listing.c,
  * the commands and the report.
  */
 #ifndef VARVE_ANALYSIS_QUERY_SEGMENT_QUERY_H

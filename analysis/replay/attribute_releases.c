@@ -48,7 +48,7 @@ struct prediction {
     size_t counts[STAGES]; /* of replay.predicted after each stage */
 };
 
-static int reserve(struct replay_releases *plan, size_t capacity)
+static int attribute_releases_reserve(struct replay_releases *plan, size_t capacity)
 {
     struct varve_alloc_release *items = realloc(plan->items, capacity * sizeof(*items));
     if (items == NULL) {
@@ -90,7 +90,7 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
         if (result != VARVE_OK || count <= room) {
             break;
         }
-        result = reserve(plan, 2 * (plan->count + count));
+        result = attribute_releases_reserve(plan, 2 * (plan->count + count));
         if (result != VARVE_OK) {
             return result;
         }
@@ -99,7 +99,7 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
     return result;
 }
 
-static uint64_t bytes_of(const struct replay_releases *plan)
+static uint64_t attribute_releases_bytes_of(const struct replay_releases *plan)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < plan->count; i++) {
@@ -134,7 +134,7 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
             prediction->counts[j] = plan->count;
         }
         /* reserved, with the new segment */
-        uint64_t left = reserved - bytes_of(plan) + forecast.segment_bytes;
+        uint64_t left = reserved - attribute_releases_bytes_of(plan) + forecast.segment_bytes;
         prediction->exceeds_capacity |= i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
         bool fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
         if (result != VARVE_OK || fits) {
@@ -207,7 +207,7 @@ static int retire_pools(struct replay *replay, const struct run *run)
 }
 
 /* The other streams are done with the blocks of C: they become free. */
-static int complete(struct replay *replay, const struct run *run)
+static int attribute_releases_complete(struct replay *replay, const struct run *run)
 {
     if (run->completed == 0) {
         return VARVE_OK;
@@ -344,8 +344,8 @@ static int is_interrupted(struct replay *replay, const struct run *run, struct r
 }
 
 /* Whether R is what the request itself would release. */
-static bool is_own(const struct replay *replay, const struct run *run, const struct replay_request *request,
-                   const struct prediction *prediction)
+static bool attribute_releases_is_own(const struct replay *replay, const struct run *run,
+                                      const struct replay_request *request, const struct prediction *prediction)
 {
     if (prediction->is_hit) {
         return false;
@@ -381,7 +381,7 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
     bool is_all =
         replay->cached.count > 0 && releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
                                                    replay->cached.count) == replay->cached.count;
-    bool owns = is_own(replay, run, request, &prediction);
+    bool owns = attribute_releases_is_own(replay, run, request, &prediction);
     if (owns && !(is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
     }
@@ -415,7 +415,7 @@ int replay_attribute_releases(struct replay *replay)
             return replay_malloc(replay, &request);
         }
     }
-    VARVE_THEN(result, complete(replay, &run));
+    VARVE_THEN(result, attribute_releases_complete(replay, &run));
     if (result != VARVE_OK || replay->mismatch.is_set) {
         return result;
     }

@@ -182,7 +182,7 @@ static struct varve_pool_id pool_id_at_start(const struct replay *replay, uint64
 }
 
 /* A private pool's number first appears in a record of a request to it. */
-static void write_pool(struct replay *replay, const struct varve_record *record)
+static void history_writer_write_pool(struct replay *replay, const struct varve_record *record)
 {
     struct history_writer *writer = replay->options->writer;
     struct varve_pool_id id = {0, 0};
@@ -214,7 +214,7 @@ void history_writer_record(struct replay *replay, const struct varve_record *rec
         copy.callsite = history_writer_callsite(writer, trace->events[index].stack);
     }
     if (writer->pools[copy.pool] == 0) {
-        write_pool(replay, record);
+        history_writer_write_pool(replay, record);
     }
     varve_writer_event(writer->database, &copy, ts_ns);
 }

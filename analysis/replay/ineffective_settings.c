@@ -54,7 +54,7 @@ static const char *policy_name(const struct facts *facts)
 
 typedef bool (*check_function)(const struct facts *facts, char reason[REPLAY_REASON_BYTES]);
 
-static bool check_policy(const struct facts *facts, char *reason)
+static bool ineffective_settings_check_policy(const struct facts *facts, char *reason)
 {
     if (!facts->is_pytorch) {
         snprintf(reason, REPLAY_REASON_BYTES, "policy %s has no such rule", policy_name(facts));
@@ -67,7 +67,7 @@ static bool check_gc(const struct facts *facts, char *reason)
     double threshold = facts->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)facts->limit);
     int64_t peak = facts->result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak;
-    if (check_policy(facts, reason)) {
+    if (ineffective_settings_check_policy(facts, reason)) {
         return true;
     }
     if (threshold <= 0) {
@@ -94,7 +94,7 @@ static bool check_gc(const struct facts *facts, char *reason)
 
 static bool check_max_split(const struct facts *facts, char *reason)
 {
-    if (check_policy(facts, reason)) {
+    if (ineffective_settings_check_policy(facts, reason)) {
         return true;
     }
     if (facts->config.expandable_segments || facts->result->starts_late ||
@@ -153,7 +153,7 @@ static bool check_large_segment(const struct facts *facts, char *reason)
 
 static bool check_non_split_rounding(const struct facts *facts, char *reason)
 {
-    if (check_policy(facts, reason)) {
+    if (ineffective_settings_check_policy(facts, reason)) {
         return true;
     }
     if (facts->config.max_split_size != VARVE_ALLOC_UNLIMITED) {
@@ -251,8 +251,8 @@ static bool is_set(const char *conf, const char *name)
     return false;
 }
 
-static size_t add(const struct facts *facts, const char *name, check_function check, struct replay_ineffective *items,
-                  size_t count)
+static size_t ineffective_settings_add(const struct facts *facts, const char *name, check_function check,
+                                       struct replay_ineffective *items, size_t count)
 {
     if (count < REPLAY_INEFFECTIVE_MAX && check(facts, items[count].reason)) {
         items[count++].setting = name;
@@ -277,14 +277,14 @@ size_t replay_ineffective(const struct history *history, const struct replay_opt
     size_t count = 0;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         if (is_set(options->conf, settings[i].name)) {
-            count = add(&facts, settings[i].name, settings[i].check, items, count);
+            count = ineffective_settings_add(&facts, settings[i].name, settings[i].check, items, count);
         }
     }
     if (options->memory_limit != 0) {
-        count = add(&facts, "--memory-limit", check_never_reached, items, count);
+        count = ineffective_settings_add(&facts, "--memory-limit", check_never_reached, items, count);
     }
     if (options->capacity != 0 && facts.config.memory_fraction >= 1) {
-        count = add(&facts, "--capacity", check_never_reached, items, count);
+        count = ineffective_settings_add(&facts, "--capacity", check_never_reached, items, count);
     }
     return count;
 }

@@ -137,8 +137,8 @@ static int explain(const struct history *history, const struct replay_options *o
 }
 
 /* Play until the answers fit or none is left; if no attempt succeeds, the first one has the difference that counts. */
-static int search(const struct history *history, const struct replay_options *options, unsigned index,
-                  struct replay_device *inferred, struct replay_result *result, struct varve_message *message)
+static int replay_search(const struct history *history, const struct replay_options *options, unsigned index,
+                         struct replay_device *inferred, struct replay_result *result, struct varve_message *message)
 {
     bool is_first = true;
     bool again = true;
@@ -195,7 +195,7 @@ static int follow_once(struct following *following, uint64_t limit, struct repla
     replay_hints_free(&following->inferred->hints);
     following->inferred->hints.derives_pools = following->derives_pools;
     double begin = monotonic_seconds();
-    int error = search(following->history, &options, following->index, following->inferred, result, message);
+    int error = replay_search(following->history, &options, following->index, following->inferred, result, message);
     result->seconds = monotonic_seconds() - begin;
     return error;
 }
@@ -223,7 +223,7 @@ static int try_limit(void *context, uint64_t limit, struct replay_limit_trial *o
 
 /* After a play without a limit, whose result is there: look for one, and end with a play under it. If none is found,
  * what the nearest came to says the most of the reason. */
-static int find_limit(struct following *following, struct replay_result *result, struct varve_message *message)
+static int replay_find_limit(struct following *following, struct replay_result *result, struct varve_message *message)
 {
     struct replay_device *inferred = following->inferred;
     struct varve_alloc_config config;
@@ -258,7 +258,7 @@ static int follow_device(const struct history *history, const struct replay_opti
     inferred->limit = (struct replay_limit){.used = 0};
     int error = follow_once(&following, 0, result, message);
     bool finds = error == VARVE_OK && options->finds_limit && result->limit == 0;
-    return finds ? find_limit(&following, result, message) : error;
+    return finds ? replay_find_limit(&following, result, message) : error;
 }
 
 static void add_device(struct replay_result *sum, const struct replay_result *device)

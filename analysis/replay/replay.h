@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history's requests, made again to an allocator on a simulated device: so that the recorded decisions come out
- * again, or under other rules. What the recording leaves open is inferred first (infer/), once; the result is then
- * played (replay_play.h), as often as one likes.
+ * again, or under other rules. What the recording leaves open is inferred first (history/infer_device.h), once; the
+ * result is then played (replay_play.h), as often as one likes.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_REPLAY_H
 #define VARVE_ANALYSIS_REPLAY_REPLAY_H

@@ -54,7 +54,7 @@ int replay_recorded_peak(const struct history_device *device, int64_t *peak_out)
     return error;
 }
 
-static int add_events(const struct history_device *device, struct replay_figures *figures)
+static int replay_before_add_events(const struct history_device *device, struct replay_figures *figures)
 {
     struct replay_limit_bounds bounds;
     int error = replay_limit_bounds(device, false, 0, &bounds);
@@ -123,7 +123,7 @@ int replay_before_load(const struct history *history, struct progress *progress,
         return VARVE_OK;
     }
     for (size_t i = 0; i < history->device_count; i++) {
-        int error = add_events(&history->devices[i], &out->figures);
+        int error = replay_before_add_events(&history->devices[i], &out->figures);
         if (error != VARVE_OK) {
             return error;
         }

@@ -64,7 +64,7 @@ static uint16_t stream_at_start(const struct replay *replay, uint64_t addr)
 }
 
 /* The history's stream behind a number; REPLAY_NONE if the allocator mixes streams up. */
-static size_t stream_of(struct replay *replay, unsigned number, uint64_t addr)
+static size_t replay_compare_stream_of(struct replay *replay, unsigned number, uint64_t addr)
 {
     if (number >= replay->history->stream_count) {
         return REPLAY_NONE; /* more streams than the history has */
@@ -118,7 +118,7 @@ void replay_compare_record(void *context, const struct varve_record *record)
     } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
         replay->landed = (struct replay_landing){.addr = record->addr};
     }
-    size_t stream = stream_of(replay, varve_record_stream(record), record->addr);
+    size_t stream = replay_compare_stream_of(replay, varve_record_stream(record), record->addr);
     if (replay->is_starting || !replay->options->follow) {
         return;
     }
@@ -135,7 +135,7 @@ void replay_compare_record(void *context, const struct varve_record *record)
 }
 
 /* Not following: segments of the start have their addresses, all others come behind them. */
-static uint64_t count_up(struct replay *replay, uint64_t bytes)
+static uint64_t replay_compare_count_up(struct replay *replay, uint64_t bytes)
 {
     uint64_t addr = replay->next_addr;
     replay->next_addr += (bytes + SEGMENT_ALIGNMENT - 1) / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT;
@@ -163,7 +163,7 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
         return VARVE_OK;
     }
     if (!replay->options->follow) {
-        *addr_out = count_up(replay, bytes);
+        *addr_out = replay_compare_count_up(replay, bytes);
         return VARVE_OK;
     }
     if (replay->cursor < replay->trace->event_count) {
@@ -213,7 +213,7 @@ int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
         return find_start_reservation(replay, reservation, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
     }
     if (!replay->options->follow) {
-        *addr_out = count_up(replay, bytes);
+        *addr_out = replay_compare_count_up(replay, bytes);
         return VARVE_OK;
     }
     if (replay->cursor < replay->trace->event_count) {
@@ -252,7 +252,7 @@ static const char *state_text(unsigned state)
     return state < sizeof(texts) / sizeof(texts[0]) ? texts[state] : "unknown";
 }
 
-static unsigned state_of(enum varve_block_state state)
+static unsigned replay_compare_state_of(enum varve_block_state state)
 {
     switch (state) {
     case VARVE_BLOCK_ACTIVE_ALLOCATED:
@@ -270,7 +270,7 @@ static bool equal_block(const struct replay *replay, const struct history_block 
     bool is_free = want->state == HISTORY_INACTIVE;
     bool is_known = !replay->history->rests.is_known || (want->keys & HISTORY_HAS_REQUESTED) != 0;
     bool compares_request = is_known && (!is_free || replay->inferred->start.segment_count == 0);
-    if (want->addr == got->addr && want->size == got->bytes && want->state == state_of(got->state) &&
+    if (want->addr == got->addr && want->size == got->bytes && want->state == replay_compare_state_of(got->state) &&
         (!compares_request || want->requested == got->requested)) {
         return true;
     }
@@ -278,7 +278,7 @@ static bool equal_block(const struct replay *replay, const struct history_block 
                   "block 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64 " requested), %s; the replay has 0x%" PRIx64
                   ", %" PRIu64 " bytes (%" PRIu64 " requested), %s",
                   want->addr, want->size, want->requested, state_text(want->state), got->addr, got->bytes,
-                  got->requested, state_text(state_of(got->state)));
+                  got->requested, state_text(replay_compare_state_of(got->state)));
 }
 
 static bool equal_segment(const struct replay *replay, const struct history_segment *want,

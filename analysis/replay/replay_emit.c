@@ -17,7 +17,7 @@
 
 static const char own_object = 0; /* its address is in this object */
 
-static bool is_own(const void *address)
+static bool replay_emit_is_own(const void *address)
 {
     Dl_info found;
     Dl_info own;
@@ -30,7 +30,7 @@ replay_emit replay_emit_find(void)
         return NULL;
     }
     void *symbol = dlsym(RTLD_DEFAULT, "varve_emit_record");
-    if (symbol == NULL || is_own(symbol)) {
+    if (symbol == NULL || replay_emit_is_own(symbol)) {
         return NULL;
     }
     replay_emit emit = NULL;

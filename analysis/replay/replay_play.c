@@ -305,7 +305,7 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     return result == VARVE_OK ? left : result;
 }
 
-static int give_back(struct whatif *whatif, const struct history_event *event, size_t index)
+static int replay_play_give_back(struct whatif *whatif, const struct history_event *event, size_t index)
 {
     struct replay *replay = whatif->replay;
     bool is_immediate = replay_is_immediate(replay->trace, index);
@@ -341,7 +341,7 @@ static bool ends_empty_cache(const struct replay *replay, size_t index)
 }
 
 /* A release in the history: only a call of empty_cache is the program's. */
-static int release(struct whatif *whatif, size_t index)
+static int replay_play_release(struct whatif *whatif, size_t index)
 {
     struct replay *replay = whatif->replay;
     const struct replay_calls *calls = &replay->inferred->calls;
@@ -388,7 +388,7 @@ static int play_failed(struct whatif *whatif, size_t index)
     return result;
 }
 
-static int play_event(struct whatif *whatif, size_t index)
+static int replay_play_event(struct whatif *whatif, size_t index)
 {
     struct replay *replay = whatif->replay;
     const struct history_event *event = &replay->trace->events[index];
@@ -398,14 +398,14 @@ static int play_event(struct whatif *whatif, size_t index)
     case HISTORY_OOM:
         return play_failed(whatif, index);
     case HISTORY_FREE_REQUESTED:
-        return give_back(whatif, event, index);
+        return replay_play_give_back(whatif, event, index);
     case HISTORY_FREE_COMPLETED:
         return is_before_oom(whatif, index)
                    ? VARVE_OK
                    : varve_sim_stream_complete(replay->device, replay_completion_stream(index));
     case HISTORY_SEGMENT_FREE:
     case HISTORY_SEGMENT_UNMAP:
-        return release(whatif, index);
+        return replay_play_release(whatif, index);
     default:
         return VARVE_OK;
     }
@@ -454,7 +454,7 @@ static int request_start(struct whatif *whatif)
 }
 
 /* What was there before the history began has the address that the start state gave it. */
-static int add_start(struct whatif *whatif)
+static int replay_play_add_start(struct whatif *whatif)
 {
     const struct varve_alloc_snapshot *start = &whatif->replay->inferred->start;
     if (whatif->replay->requests_start) {
@@ -476,7 +476,7 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
     const struct history_device *trace = replay->trace;
     struct whatif whatif = {.replay = replay, .result = result, .message = message};
     uint64_t ooms_max = replay->options->stop_at_oom ? 0 : UINT64_MAX;
-    int error = add_start(&whatif);
+    int error = replay_play_add_start(&whatif);
     VARVE_THEN(error, replay_note_start(replay));
     for (size_t i = 0; i < trace->event_count && error == VARVE_OK && result->ooms <= ooms_max; i++) {
         if (i % PROGRESS_EVENTS == 0 && replay->options->progress != NULL) {
@@ -486,7 +486,7 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
         if (i == replay->options->empty_cache_before && i > 0) {
             error = varve_alloc_empty_cache(replay->alloc);
         }
-        error = error == VARVE_OK ? play_event(&whatif, i) : error;
+        error = error == VARVE_OK ? replay_play_event(&whatif, i) : error;
     }
     map_free(&whatif.live);
     return error;

@@ -30,7 +30,7 @@ static int make_tables(struct replay *replay)
     return VARVE_OK;
 }
 
-static int open_device(struct replay *replay, struct varve_message *message)
+static int replay_session_open_device(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
     bool is_placed = options->follow || replay->inferred->start.segment_count > 0;
@@ -57,13 +57,13 @@ static int open_device(struct replay *replay, struct varve_message *message)
     return varve_sim_open(&sim, &replay->device, message);
 }
 
-static int open_allocator(struct replay *replay, struct varve_message *message)
+static int replay_session_open_allocator(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
     struct varve_alloc_options alloc;
     varve_alloc_options_init(&alloc);
     int result = replay_config(replay->history, options->conf, &alloc.config, message);
-    VARVE_THEN(result, open_device(replay, message));
+    VARVE_THEN(result, replay_session_open_device(replay, message));
     if (result != VARVE_OK) {
         return result;
     }
@@ -94,7 +94,7 @@ int replay_session_open(struct replay *replay, const struct history *history, un
     *replay = (struct replay){
         .history = history, .index = index, .inferred = inferred, .trace = &inferred->trace, .options = options};
     int result = make_tables(replay);
-    return result == VARVE_OK ? open_allocator(replay, message) : result;
+    return result == VARVE_OK ? replay_session_open_allocator(replay, message) : result;
 }
 
 void replay_session_close(struct replay *replay)

@@ -139,7 +139,7 @@ static uint32_t find_source(struct call_tree_stacks *stacks, uint32_t parent, ui
 }
 
 /* The keys of the frames that stack nodes refer to, by id. */
-static uint32_t *read_frames(const struct call_tree_stacks *stacks, struct database *database, int64_t limit)
+static uint32_t *call_tree_read_frames(const struct call_tree_stacks *stacks, struct database *database, int64_t limit)
 {
     uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
     memset(keys, 0, (size_t)limit * sizeof(*keys));
@@ -161,7 +161,7 @@ static void nodes_load(struct call_tree_stacks *stacks, struct database *databas
 {
     stacks->node_limit = database_number_limit(database, "stack_node_row");
     int64_t frame_limit = database_number_limit(database, "stack_frame");
-    uint32_t *frames = read_frames(stacks, database, frame_limit);
+    uint32_t *frames = call_tree_read_frames(stacks, database, frame_limit);
     stacks->nodes = memory_resize(NULL, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
     memset(stacks->nodes, 0, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
     struct cursor cursor;
@@ -260,7 +260,7 @@ static void callsites_load(struct call_tree_stacks *stacks, struct database *dat
 
 /* Where a call site is in the tree; inverted, at the user's line, from which people ask outwards. A stack that is
  * plumbing from end to end is shown by its line as well. */
-static uint32_t place(struct call_tree_stacks *stacks, const struct call_tree_callsite *callsite)
+static uint32_t call_tree_place(struct call_tree_stacks *stacks, const struct call_tree_callsite *callsite)
 {
     uint32_t number = callsite->source;
     for (int i = 0; stacks->is_inverted && !stacks->all_frames && i < USER_FRAMES_MAX; i++) {
@@ -281,14 +281,14 @@ static uint32_t place(struct call_tree_stacks *stacks, const struct call_tree_ca
     return number;
 }
 
-static void place_all(struct call_tree_stacks *stacks)
+static void call_tree_place_all(struct call_tree_stacks *stacks)
 {
     for (size_t i = 0; i < stacks->callsite_count; i++) {
         const int64_t *figures = stacks->callsites[i].figures[stacks->metric];
         if (figures[CALL_TREE_BYTES] == 0 && figures[CALL_TREE_ALLOCATIONS] == 0) {
             continue;
         }
-        struct call_tree_source *source = &stacks->sources[place(stacks, &stacks->callsites[i])];
+        struct call_tree_source *source = &stacks->sources[call_tree_place(stacks, &stacks->callsites[i])];
         stacks->has_stacks = stacks->has_stacks || source->key != NO_FRAME;
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
             source->own[figure] += figures[figure];
@@ -341,7 +341,7 @@ static uint32_t next_of(const struct builder *builder, const struct pending *nod
     return node->depth == 0 ? climber->at : builder->sources[climber->at].parent;
 }
 
-static void find_callers(struct builder *builder, const struct pending *node, struct call_tree_node *out)
+static void call_tree_find_callers(struct builder *builder, const struct pending *node, struct call_tree_node *out)
 {
     size_t to = node->begin;
     for (size_t i = node->begin; i < node->end; i++) {
@@ -382,7 +382,7 @@ static void find_callers(struct builder *builder, const struct pending *node, st
 }
 
 /* The figure of the order comes first in a comparison. */
-static int compare(const struct pending *a, const struct pending *b, enum call_tree_figure figure)
+static int call_tree_compare(const struct pending *a, const struct pending *b, enum call_tree_figure figure)
 {
     for (int i = 0; i < CALL_TREE_FIGURES; i++) {
         int at = ((int)figure + i) % CALL_TREE_FIGURES;
@@ -395,15 +395,15 @@ static int compare(const struct pending *a, const struct pending *b, enum call_t
 
 static int compare_bytes(const void *a, const void *b)
 {
-    return compare(a, b, CALL_TREE_BYTES);
+    return call_tree_compare(a, b, CALL_TREE_BYTES);
 }
 
 static int compare_allocations(const void *a, const void *b)
 {
-    return compare(a, b, CALL_TREE_ALLOCATIONS);
+    return call_tree_compare(a, b, CALL_TREE_ALLOCATIONS);
 }
 
-static bool is_large(const struct builder *builder, const int64_t *figures)
+static bool call_tree_is_large(const struct builder *builder, const int64_t *figures)
 {
     const struct call_tree_options *options = &builder->tree->options;
     double part = (double)figures[options->figure];
@@ -413,7 +413,7 @@ static bool is_large(const struct builder *builder, const int64_t *figures)
 
 static bool is_shown(const struct builder *builder, const int64_t *figures)
 {
-    return (figures[CALL_TREE_BYTES] > 0 || figures[CALL_TREE_ALLOCATIONS] > 0) && is_large(builder, figures);
+    return (figures[CALL_TREE_BYTES] > 0 || figures[CALL_TREE_ALLOCATIONS] > 0) && call_tree_is_large(builder, figures);
 }
 
 static void leave_out(struct builder *builder, struct call_tree_node *out, size_t first)
@@ -437,7 +437,7 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
     }
     size_t count = 0;
     while (count < builder->child_count && (int64_t)count < options->top &&
-           is_large(builder, builder->children[count].total)) {
+           call_tree_is_large(builder, builder->children[count].total)) {
         count++;
     }
     leave_out(builder, out, count);
@@ -454,8 +454,8 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
     }
 }
 
-static void read_frame(const struct call_tree_stacks *stacks, struct cursor *cursor, uint32_t key,
-                       struct call_tree_frame *frame)
+static void call_tree_read_frame(const struct call_tree_stacks *stacks, struct cursor *cursor, uint32_t key,
+                                 struct call_tree_frame *frame)
 {
     *frame = (struct call_tree_frame){.symbol = key, .is_missing = key == NO_FRAME};
     cursor_reset(cursor);
@@ -476,7 +476,7 @@ static uint32_t number_frame(struct builder *builder, uint32_t key)
     struct call_tree *tree = builder->tree;
     if (builder->frame_slots[key] == 0) {
         tree->frames = memory_grow(tree->frames, &builder->frame_capacity, tree->frame_count, sizeof(*tree->frames));
-        read_frame(builder->stacks, &builder->symbols, key, &tree->frames[tree->frame_count++]);
+        call_tree_read_frame(builder->stacks, &builder->symbols, key, &tree->frames[tree->frame_count++]);
         builder->frame_slots[key] = (uint32_t)tree->frame_count;
     }
     return builder->frame_slots[key] - 1;
@@ -493,7 +493,7 @@ static void copy_out(struct builder *builder, const struct pending *node)
     memcpy(out->total, node->total, sizeof(out->total));
     builder->child_count = 0;
     if (tree->options.is_inverted) {
-        find_callers(builder, node, out);
+        call_tree_find_callers(builder, node, out);
     } else {
         find_callees(builder, node, out);
     }
@@ -556,7 +556,7 @@ static void figures_load(struct builder *builder)
         stacks->metric = options->metric;
         stacks->is_inverted = options->is_inverted;
         stacks->has_stacks = false;
-        place_all(stacks);
+        call_tree_place_all(stacks);
         add_up(stacks);
     }
     builder->tree->has_stacks = stacks->has_stacks;

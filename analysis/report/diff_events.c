@@ -153,7 +153,7 @@ static const char alone_sql[] = ALONE("0", "a", "b") ALONE("1", "b", "a");
     " t ON t.id = e.thread_id ORDER BY e.seq"
 
 /* A damaged file may hold any number. */
-static void add(int64_t *sum, int64_t number)
+static void diff_events_add(int64_t *sum, int64_t number)
 {
     if (__builtin_add_overflow(*sum, number, sum)) {
         *sum = number < 0 ? INT64_MIN : INT64_MAX;
@@ -177,7 +177,7 @@ static void load_keys(struct diff_trace *trace, struct database *two, enum diff_
         bool has_number = !cursor_is_null(&event, 2);
         if (cursor_integer(&event, 3) == VARVE_KIND_LOST) {
             *(has_number ? &trace->lost_rows : &trace->gap_rows) += 1;
-            add(has_number ? &trace->lost_events : &trace->gap_events, cursor_integer(&event, 4));
+            diff_events_add(has_number ? &trace->lost_events : &trace->gap_events, cursor_integer(&event, 4));
             trace->events -= has_number ? 0 : 1;
         }
         trace->events++;
@@ -524,7 +524,7 @@ static void load_alone(struct diff *diff, struct database *two)
     cursor_close(&cursor);
 }
 
-static int compare_numbers(int64_t a, int64_t b)
+static int diff_events_compare_numbers(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
@@ -533,9 +533,9 @@ static int compare_entries(const void *a_untyped, const void *b_untyped)
 {
     const struct diff_entry *a = a_untyped;
     const struct diff_entry *b = b_untyped;
-    int order = compare_numbers(a->seq, b->seq);
-    order = order != 0 ? order : compare_numbers(a->what, b->what);
-    return order != 0 ? order : compare_numbers(a->first, b->first);
+    int order = diff_events_compare_numbers(a->seq, b->seq);
+    order = order != 0 ? order : diff_events_compare_numbers(a->what, b->what);
+    return order != 0 ? order : diff_events_compare_numbers(a->first, b->first);
 }
 
 /* The first entry_limit of all, with the names of their rings. */

@@ -64,7 +64,8 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
 
 /* ---- events that differ ---- */
 
-static void add_row(struct table *table, const char *field, const char *a, const char *b, const char *note)
+static void diff_events_print_add_row(struct table *table, const char *field, const char *a, const char *b,
+                                      const char *note)
 {
     table_add(table, field);
     char cell[CELL_BYTES];
@@ -88,7 +89,7 @@ static void add_frame_row(struct table *table, size_t depth, const char *what, c
     char field[64];
     if (a == NULL || b == NULL ? a != b : strcmp(a, b) != 0) {
         snprintf(field, sizeof(field), "frame %zu %s", depth, what);
-        add_row(table, field, a, b, "");
+        diff_events_print_add_row(table, field, a, b, "");
     }
 }
 
@@ -124,7 +125,8 @@ static void add_stack_rows(struct table *table, const struct diff *diff, const s
         add_frame_rows(table, i, &a->frames[i], &b->frames[i]);
     }
     if (a->count != b->count || table->cell_count == cells) {
-        add_row(table, "frames", number_text((int64_t)a->count).text, number_text((int64_t)b->count).text, "");
+        diff_events_print_add_row(table, "frames", number_text((int64_t)a->count).text,
+                                  number_text((int64_t)b->count).text, "");
     }
     stack_free(&stacks[DIFF_A]);
     stack_free(&stacks[DIFF_B]);
@@ -161,8 +163,8 @@ static void print_differs(FILE *out, const struct diff *diff, const struct diff_
     for (unsigned i = 0; i < DIFF_COLUMNS; i++) {
         enum diff_field field = (enum diff_field)i;
         if ((entry->detail->fields >> i & 1U) != 0) {
-            add_row(&table, diff_field_name(field), diff_value_text(a, field).text, diff_value_text(b, field).text,
-                    pair_note(entry->detail, field).text);
+            diff_events_print_add_row(&table, diff_field_name(field), diff_value_text(a, field).text,
+                                      diff_value_text(b, field).text, pair_note(entry->detail, field).text);
         }
     }
     if ((entry->detail->fields >> DIFF_FIELD_FRAMES & 1U) != 0) {
@@ -228,7 +230,7 @@ static void print_unkeyed(FILE *out, int64_t count, const char *why)
     }
 }
 
-static void print_side(FILE *out, const struct diff *diff, enum diff_side side)
+static void diff_events_print_side(FILE *out, const struct diff *diff, enum diff_side side)
 {
     const struct diff_trace *trace = &diff->traces[side];
     char path[CELL_BYTES];
@@ -312,7 +314,7 @@ static void print_fields(FILE *out, const struct diff *diff)
 
 /* ---- processes and threads ---- */
 
-static void print_remark(FILE *out, const struct diff_remark *remark)
+static void diff_events_print_remark(FILE *out, const struct diff_remark *remark)
 {
     const char *values[DIFF_SIDES];
     for (int side = 0; side < DIFF_SIDES; side++) {
@@ -361,15 +363,15 @@ static void print_remarks(FILE *out, const struct diff *diff)
     }
     fputs(diff->with_tables ? "\n" : " (no part of the verdict without --tables)\n", out);
     for (size_t i = 0; i < shown; i++) {
-        print_remark(out, &diff->remarks.items[i]);
+        diff_events_print_remark(out, &diff->remarks.items[i]);
     }
 }
 
 void diff_events_text(FILE *out, const struct diff *diff)
 {
     print_verdict(out, diff);
-    print_side(out, diff, DIFF_A);
-    print_side(out, diff, DIFF_B);
+    diff_events_print_side(out, diff, DIFF_A);
+    diff_events_print_side(out, diff, DIFF_B);
     print_kinds(out, diff);
     print_fields(out, diff);
     print_list(out, diff);
@@ -430,7 +432,8 @@ static struct cJSON *fields_json(const struct diff *diff)
     return object;
 }
 
-static void add_value(struct cJSON *object, const char *key, const struct diff_event *event, enum diff_field field)
+static void diff_events_print_add_value(struct cJSON *object, const char *key, const struct diff_event *event,
+                                        enum diff_field field)
 {
     const char *name = diff_value_name(event, field);
     if ((event->nulls >> field & 1U) != 0) {
@@ -455,7 +458,7 @@ static struct cJSON *field_json(const struct diff *diff, const struct diff_detai
             json_add(object, keys[side], stack_json(&stack, -1));
             stack_free(&stack);
         } else {
-            add_value(object, keys[side], &detail->events[side], field);
+            diff_events_print_add_value(object, keys[side], &detail->events[side], field);
         }
     }
     for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID); side++) {
@@ -468,7 +471,7 @@ static struct cJSON *field_json(const struct diff *diff, const struct diff_detai
 static void add_detail(struct cJSON *object, const struct diff *diff, const struct diff_detail *detail)
 {
     struct cJSON *fields = json_array();
-    add_value(object, "kind", &detail->events[DIFF_A], DIFF_FIELD_KIND);
+    diff_events_print_add_value(object, "kind", &detail->events[DIFF_A], DIFF_FIELD_KIND);
     json_integer(object, "seq_a", detail->events[DIFF_A].seq);
     json_integer(object, "seq_b", detail->events[DIFF_B].seq);
     for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {

@@ -246,12 +246,12 @@ static const struct {
     [GROWTH_COUNT] = {"allocations", FIGURE_ALLOCATIONS, FIGURE_BYTES, FIGURE_ALLOCATIONS},
 };
 
-static const char *words_of(const struct growth *growth, enum growth_metric metric)
+static const char *diff_growth_words_of(const struct growth *growth, enum growth_metric metric)
 {
     return !has_peak(growth) && metric == GROWTH_LEAKED ? "live" : measures[metric].words;
 }
 
-static const char *state_of(const struct row *row)
+static const char *diff_growth_state_of(const struct row *row)
 {
     const int64_t *a = row->figures[0];
     const int64_t *b = row->figures[1];
@@ -268,7 +268,7 @@ static int64_t change_of(const struct row *row, enum figure figure)
 
 static const char *direction_of(const struct row *row, enum figure figure)
 {
-    const char *state = state_of(row);
+    const char *state = diff_growth_state_of(row);
     int64_t change = change_of(row, figure);
     return state != NULL ? state : change > 0 ? "grew" : change < 0 ? "shrank" : "same";
 }
@@ -302,7 +302,7 @@ static bool is_noise(const struct growth *growth, const struct row *row, const s
             (bytes < total->bytes / NOISE_PART && bytes > -(total->bytes / NOISE_PART)));
 }
 
-static void read_figures(struct row *row, struct cursor *cursor, int column)
+static void diff_growth_read_figures(struct row *row, struct cursor *cursor, int column)
 {
     for (int i = 0; i < 2 * FIGURES_ALL; i++) {
         row->figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(cursor, column + i);
@@ -334,7 +334,7 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
     while (cursor_next(&cursor)) {
         struct row row = {.key = cursor_integer(&cursor, 0),
                           .callsites = {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}};
-        read_figures(&row, &cursor, 3);
+        diff_growth_read_figures(&row, &cursor, 3);
         const char *direction = direction_of(&row, order);
         if (change_of(&row, order) == 0 && growth->options.top >= 0) {
             continue;
@@ -420,7 +420,8 @@ static struct format_text with_sign(int64_t change, struct format_text (*format)
     return text;
 }
 
-static void add_figures(struct table *table, const struct row *row, enum figure bytes, enum figure allocations)
+static void diff_growth_add_figures(struct table *table, const struct row *row, enum figure bytes,
+                                    enum figure allocations)
 {
     table_add(table, format_bytes(row->figures[0][bytes]).text);
     table_add(table, format_bytes(row->figures[1][bytes]).text);
@@ -436,7 +437,7 @@ static void add_figures(struct table *table, const struct row *row, enum figure 
         "change", true                                                                                  \
     }
 
-static void add_domain(void *context, const struct growth *growth, const char *domain)
+static void diff_growth_add_domain(void *context, const struct growth *growth, const char *domain)
 {
     static const enum growth_metric order[] = {GROWTH_PEAK, GROWTH_ALLOCATED, GROWTH_LEAKED};
     struct growth all = *growth;
@@ -446,14 +447,14 @@ static void add_domain(void *context, const struct growth *growth, const char *d
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && rows.count > 0; i++) {
         if (order[i] != GROWTH_PEAK || has_peak(growth)) {
             table_add(context, domain);
-            table_add(context, words_of(growth, order[i]));
-            add_figures(context, rows.items, measures[order[i]].bytes, measures[order[i]].allocations);
+            table_add(context, diff_growth_words_of(growth, order[i]));
+            diff_growth_add_figures(context, rows.items, measures[order[i]].bytes, measures[order[i]].allocations);
         }
     }
     free(rows.items);
 }
 
-static void add_rss(struct table *table, const struct growth *growth)
+static void diff_growth_add_rss(struct table *table, const struct growth *growth)
 {
     int64_t a = rss_of(&growth->a);
     int64_t b = rss_of(&growth->b);
@@ -476,10 +477,10 @@ static void print_domains(FILE *out, const struct growth *growth)
     struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
-    each_domain(growth, add_domain, &table);
+    each_domain(growth, diff_growth_add_domain, &table);
     fputc('\n', out);
     if (table.cell_count > 0) {
-        add_rss(&table, growth);
+        diff_growth_add_rss(&table, growth);
         table_print(&table, out, true);
     } else {
         fputs("  no allocation was recorded in either\n", out);
@@ -487,7 +488,7 @@ static void print_domains(FILE *out, const struct growth *growth)
     table_free(&table);
 }
 
-static void print_rest(FILE *out, const struct rows *rows, int64_t shown, const char *what)
+static void diff_growth_print_rest(FILE *out, const struct rows *rows, int64_t shown, const char *what)
 {
     if (shown < rows->count_all) {
         fprintf(out, "  … %s more %s (--all has all)\n", format_count(rows->count_all - shown).text, what);
@@ -507,15 +508,15 @@ static void print_sizes(FILE *out, const struct growth *growth, const struct row
     table.indent = "  ";
     for (size_t i = 0; i < count; i++) {
         table_add(&table, format_bytes(rows->items[i].key).text);
-        add_figures(&table, &rows->items[i], measures[growth->options.metric].bytes,
-                    measures[growth->options.metric].allocations);
+        diff_growth_add_figures(&table, &rows->items[i], measures[growth->options.metric].bytes,
+                                measures[growth->options.metric].allocations);
     }
     table_print(&table, out, true);
     table_free(&table);
-    print_rest(out, rows, (int64_t)count, "size classes");
+    diff_growth_print_rest(out, rows, (int64_t)count, "size classes");
 }
 
-static void print_stack(FILE *out, const struct growth *growth, const struct row *row)
+static void diff_growth_print_stack(FILE *out, const struct growth *growth, const struct row *row)
 {
     bool is_stack = growth->options.by == DIFF_BY_STACK;
     int64_t frames = growth->options.frames >= 0 ? growth->options.frames : is_stack ? FRAMES_TEXT : 0;
@@ -528,7 +529,7 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
 }
 
 /* A line more, of a line that is in the heap and in Python's memory. */
-static void print_together(FILE *out, const struct row *row)
+static void diff_growth_print_together(FILE *out, const struct row *row)
 {
     const struct together *a = &row->together[0], *b = &row->together[1];
     char each[2][120];
@@ -542,11 +543,11 @@ static void print_together(FILE *out, const struct row *row)
 }
 
 /* A line: figures, then what the row is about. */
-static void print_line(FILE *out, const struct growth *growth, const struct row *row)
+static void diff_growth_print_line(FILE *out, const struct growth *growth, const struct row *row)
 {
     enum figure bytes = measures[growth->options.metric].bytes;
     enum figure allocations = measures[growth->options.metric].allocations;
-    const char *state = state_of(row);
+    const char *state = diff_growth_state_of(row);
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
     char *name = callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
@@ -557,20 +558,20 @@ static void print_line(FILE *out, const struct growth *growth, const struct row 
             state != NULL ? state : "", name);
     free(name);
     callsite_location_free(&location);
-    print_together(out, row);
-    print_stack(out, growth, row);
+    diff_growth_print_together(out, row);
+    diff_growth_print_stack(out, growth, row);
 }
 
-static void print_lines(FILE *out, const struct growth *growth, const struct rows *rows, const char *noun)
+static void diff_growth_print_lines(FILE *out, const struct growth *growth, const struct rows *rows, const char *noun)
 {
     fprintf(out, "  %10s %9s %9s %11s\n", "change", "in A", "in B", "allocations");
     for (size_t i = 0; i < rows->count; i++) {
-        print_line(out, growth, &rows->items[i]);
+        diff_growth_print_line(out, growth, &rows->items[i]);
     }
-    print_rest(out, rows, (int64_t)rows->count, noun);
+    diff_growth_print_rest(out, rows, (int64_t)rows->count, noun);
 }
 
-static void print_domain(void *context, const struct growth *growth, const char *domain)
+static void diff_growth_print_domain(void *context, const struct growth *growth, const char *domain)
 {
     static const char *const nouns[][2] = {
         {"line", "lines"}, {"function", "functions"}, {"stack", "stacks"}, {"module", "modules"}};
@@ -578,7 +579,7 @@ static void print_domain(void *context, const struct growth *growth, const char 
     FILE *out = context;
     struct rows rows;
     rows_load(&rows, growth, PART_LINE, domain);
-    fprintf(out, "\n%s, %s, by %s: ", domain, words_of(growth, growth->options.metric), noun[0]);
+    fprintf(out, "\n%s, %s, by %s: ", domain, diff_growth_words_of(growth, growth->options.metric), noun[0]);
     if (rows.count_all == 0) {
         fputs(rows.noise > 0 ? "no change that repeats\n" : "no change\n", out);
     } else {
@@ -586,7 +587,7 @@ static void print_domain(void *context, const struct growth *growth, const char 
         fprintf(out, "%s gone, ", format_count(rows.gone).text);
         fprintf(out, "%s grew, ", format_count(rows.grown).text);
         fprintf(out, "%s shrank\n", format_count(rows.shrunk).text);
-        print_lines(out, growth, &rows, noun[1]);
+        diff_growth_print_lines(out, growth, &rows, noun[1]);
     }
     if (rows.noise > 0) {
         fprintf(out, "  noise: %s %s with fewer than %d blocks more or less, ", format_count(rows.noise).text,
@@ -599,7 +600,7 @@ static void print_domain(void *context, const struct growth *growth, const char 
     free(rows.items);
 }
 
-static void print_side(FILE *out, const struct growth_side *side, char name)
+static void diff_growth_print_side(FILE *out, const struct growth_side *side, char name)
 {
     char path[400];
     format_tail(path, sizeof(path), database_path(side->database), 60);
@@ -620,10 +621,10 @@ static void print_side(FILE *out, const struct growth_side *side, char name)
 
 void growth_text(FILE *out, const struct growth *growth)
 {
-    print_side(out, &growth->a, 'A');
-    print_side(out, &growth->b, 'B');
+    diff_growth_print_side(out, &growth->a, 'A');
+    diff_growth_print_side(out, &growth->b, 'B');
     print_domains(out, growth);
-    each_domain(growth, print_domain, out);
+    each_domain(growth, diff_growth_print_domain, out);
 }
 
 /* ---- JSON ---- */
@@ -644,7 +645,7 @@ static struct cJSON *figures_json(const struct growth *growth, const int64_t *fi
     return object;
 }
 
-static void add_row(struct cJSON *object, const struct growth *growth, const struct row *row)
+static void diff_growth_add_row(struct cJSON *object, const struct growth *growth, const struct row *row)
 {
     int64_t changes[FIGURES_ALL];
     for (int i = 0; i < FIGURES_ALL; i++) {
@@ -655,7 +656,7 @@ static void add_row(struct cJSON *object, const struct growth *growth, const str
     json_add(object, "change", figures_json(growth, changes));
 }
 
-static struct cJSON *line_json(const struct growth *growth, const struct row *row)
+static struct cJSON *diff_growth_line_json(const struct growth *growth, const struct row *row)
 {
     struct cJSON *object = json_object();
     struct database *database;
@@ -664,7 +665,7 @@ static struct cJSON *line_json(const struct growth *growth, const struct row *ro
     json_text(object, "state", direction_of(row, measures[growth->options.metric].order));
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
-    add_row(object, growth, row);
+    diff_growth_add_row(object, growth, row);
     if (row->together[0].bytes >= 0) {
         together_json(json_member(object, "a"), &row->together[0]);
         together_json(json_member(object, "b"), &row->together[1]);
@@ -695,14 +696,14 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     struct rows rows;
     rows_load(&rows, &all, PART_DOMAIN, domain);
     for (size_t i = 0; i < rows.count; i++) {
-        add_row(object, growth, &rows.items[i]);
+        diff_growth_add_row(object, growth, &rows.items[i]);
     }
     free(rows.items);
     rows_load(&rows, growth, PART_SIZE, domain);
     for (size_t i = 0; i < rows.count; i++) {
         struct cJSON *size = json_object();
         json_integer(size, "size_max", rows.items[i].key);
-        add_row(size, growth, &rows.items[i]);
+        diff_growth_add_row(size, growth, &rows.items[i]);
         json_append(sizes, size);
     }
     json_integer(object, "sizes_all", rows.count_all);
@@ -710,7 +711,7 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     free(rows.items);
     rows_load(&rows, growth, PART_LINE, domain);
     for (size_t i = 0; i < rows.count; i++) {
-        json_append(lines, line_json(growth, &rows.items[i]));
+        json_append(lines, diff_growth_line_json(growth, &rows.items[i]));
     }
     json_integer(object, "entries_all", rows.count_all);
     json_integer(object, "new", rows.added);

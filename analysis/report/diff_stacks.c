@@ -38,7 +38,7 @@ struct stack_tree {
 };
 
 /* The number of such a node, which is made if there is none. */
-static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
+static uint32_t diff_stacks_find_node(struct stack_tree *tree, const struct stack_key *key)
 {
     uint64_t hash = map_hash(key, sizeof(*key));
     for (const uint64_t *found; (found = map_find(&tree->numbers, hash)) != NULL; hash++) {
@@ -53,7 +53,7 @@ static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
 }
 
 /* Symbol and address are columns of the cursor; there is no caller yet. */
-static struct stack_key frame_key(struct cursor *cursor, int column)
+static struct stack_key diff_stacks_frame_key(struct cursor *cursor, int column)
 {
     return (struct stack_key){
         .pc = cursor_is_null(cursor, column + 1) ? PC_NONE : cursor_integer(cursor, column + 1),
@@ -82,7 +82,7 @@ static void open_insert(const struct stack_tree *tree, char side, struct cursor 
 }
 
 /* The frames of a trace, by id; 0 is none. */
-static struct stack_key *read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
+static struct stack_key *diff_stacks_read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
 {
     char sql[256];
     snprintf(sql, sizeof(sql), "%c.stack_frame", side);
@@ -99,7 +99,7 @@ static struct stack_key *read_frames(const struct stack_tree *tree, char side, i
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         if (id > 0 && id < *limit_out) {
-            frames[id] = frame_key(&cursor, 1);
+            frames[id] = diff_stacks_frame_key(&cursor, 1);
         }
     }
     cursor_close(&cursor);
@@ -111,7 +111,7 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
 {
     uint32_t *numbers = memory_resize(NULL, (size_t)limit * sizeof(*numbers));
     int64_t frame_limit;
-    struct stack_key *frames = read_frames(tree, side, &frame_limit);
+    struct stack_key *frames = diff_stacks_read_frames(tree, side, &frame_limit);
     memset(numbers, 0, (size_t)limit * sizeof(*numbers));
     char sql[96];
     snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id", side);
@@ -124,7 +124,7 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
         if (id > 0 && id < limit) {
             struct stack_key key = frames[frame > 0 && frame < frame_limit ? frame : 0];
             key.parent = parent > 0 && parent < id ? numbers[parent] : 0;
-            numbers[id] = find_node(tree, &key);
+            numbers[id] = diff_stacks_find_node(tree, &key);
         }
     }
     cursor_close(&cursor);

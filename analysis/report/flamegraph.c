@@ -40,8 +40,8 @@ static char *folded_name(const struct call_tree_frame *frame)
     return memory_copy_text(text);
 }
 
-static void print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number, bool is_left_out,
-                         int64_t figure)
+static void flamegraph_print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number,
+                                    bool is_left_out, int64_t figure)
 {
     if (figure == 0) {
         return;
@@ -66,8 +66,8 @@ void flamegraph_folded(FILE *out, const struct call_tree *tree)
         names[i] = folded_name(&tree->frames[i]);
     }
     for (size_t i = 0; i < tree->count; i++) {
-        print_folded(out, tree, names, i, false, tree->nodes[i].own[figure]);
-        print_folded(out, tree, names, i, true, tree->nodes[i].left_out[figure]);
+        flamegraph_print_folded(out, tree, names, i, false, tree->nodes[i].own[figure]);
+        flamegraph_print_folded(out, tree, names, i, true, tree->nodes[i].left_out[figure]);
     }
     for (size_t i = 0; i < tree->frame_count; i++) {
         free(names[i]);
@@ -93,7 +93,7 @@ static void put_colour(char *text, size_t bytes, const struct call_tree_frame *f
     }
 }
 
-static void write_figures(FILE *out, const struct call_tree *tree, const int64_t *figures)
+static void flamegraph_write_figures(FILE *out, const struct call_tree *tree, const int64_t *figures)
 {
     enum call_tree_figure figure = tree->options.figure;
     if (tree->options.metric != CALL_TREE_TEMPORARY) {
@@ -126,7 +126,7 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
         format_print_xml(out, location);
     }
     fputc('\n', out);
-    write_figures(out, tree, node->total);
+    flamegraph_write_figures(out, tree, node->total);
     fprintf(out, "</title><rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
             width > 0.5 ? width - 0.3 : width, ROW - 1, colour);
     fprintf(out, "<text x=\"%.2f\" y=\"%u\">", x + 2, y + 12);
@@ -183,7 +183,7 @@ static const char script[] =
     "})();\n"
     "]]></script>\n";
 
-static void write_head(FILE *out, struct database *database, const struct call_tree *tree, unsigned depth)
+static void flamegraph_write_head(FILE *out, struct database *database, const struct call_tree *tree, unsigned depth)
 {
     unsigned height = TOP + (depth + 1) * ROW + MARGIN;
     int64_t figures[CALL_TREE_FIGURES];
@@ -204,7 +204,7 @@ static void write_head(FILE *out, struct database *database, const struct call_t
     if (left_out > 0) {
         fprintf(out, "; left out: %s smaller frame%s with ", format_count((int64_t)left_out).text,
                 left_out == 1 ? "" : "s");
-        write_figures(out, tree, figures);
+        flamegraph_write_figures(out, tree, figures);
     }
     fprintf(out, "</text>\n<text class=\"note button\" id=\"search\" x=\"%d\" y=\"54\"></text>\n", MARGIN);
 }
@@ -218,7 +218,7 @@ void flamegraph_svg(FILE *out, struct database *database, const struct call_tree
     for (size_t i = 0; i < tree->count; i++) {
         depth = tree->nodes[i].depth > depth ? tree->nodes[i].depth : depth;
     }
-    write_head(out, database, tree, depth);
+    flamegraph_write_head(out, database, tree, depth);
     fputs("<g id=\"boxes\">\n", out);
     for (size_t i = 0; i < tree->count; i++) {
         const struct call_tree_node *node = &tree->nodes[i];

@@ -47,7 +47,7 @@ static const char line_sql[] =
     "ORDER BY points DESC, is_library, together DESC, user_symbol_id, domain";
 /* clang-format on */
 
-static void read_line(struct leak_line *line, struct cursor *cursor)
+static void leak_list_read_line(struct leak_line *line, struct cursor *cursor)
 {
     int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->row.id};
     *line = (struct leak_line){
@@ -83,8 +83,8 @@ static void take_sums(struct leak_list *list, const struct leak_query *query, st
 }
 
 /* A line that is shown once, here: it is counted, and is one of the rows while there are fewer than `top`. */
-static void take_line(struct leak_list *list, const struct leak_query *query, struct database *database,
-                      const struct suppressions *suppressions, struct cursor *cursor)
+static void leak_list_take_line(struct leak_list *list, const struct leak_query *query, struct database *database,
+                                const struct suppressions *suppressions, struct cursor *cursor)
 {
     if (suppressions_match(suppressions, database, cursor_integer(cursor, CALLSITE_COLUMN))) {
         list->suppressed++;
@@ -93,7 +93,7 @@ static void take_line(struct leak_list *list, const struct leak_query *query, st
         list->unlikely++;
     } else if (++list->count_all <= query->top) {
         list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
-        read_line(&list->rows[list->count], cursor);
+        leak_list_read_line(&list->rows[list->count], cursor);
         callsite_location_load(&list->rows[list->count].row, database);
         list->count++;
     }
@@ -119,7 +119,7 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     while (cursor_next(&cursor)) {
         take_sums(list, query, &cursor);
         if (cursor_integer(&cursor, PLACE_COLUMN) == 1) {
-            take_line(list, query, database, suppressions, &cursor);
+            leak_list_take_line(list, query, database, suppressions, &cursor);
         }
     }
     cursor_close(&cursor);
@@ -221,7 +221,7 @@ static const char *domain_name(const struct leak_list *list, const struct leak_q
     return query->domain != NULL ? query->domain : list->objects > 0 ? "heap and python" : "heap";
 }
 
-static void print_head(FILE *out, const struct leak_list *list, const struct leak_query *query)
+static void leak_list_print_head(FILE *out, const struct leak_list *list, const struct leak_query *query)
 {
     terminal_style(out, TERMINAL_TITLE);
     if (list->allocations + list->objects == 0) {
@@ -262,7 +262,7 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
     }
 }
 
-static void print_stack(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
+static void leak_list_print_stack(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
 {
     if (row->id == 0 || frames == 0) {
         return;
@@ -279,8 +279,8 @@ static void print_stack(FILE *out, struct database *database, const struct calls
     stack_free(&stack);
 }
 
-static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
-                       bool with_domain, int64_t frames)
+static void leak_list_print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
+                                 bool with_domain, int64_t frames)
 {
     char each[120];
     together_words(each, sizeof(each), &line->together);
@@ -299,7 +299,7 @@ static void print_line(FILE *out, struct database *database, const struct leak_l
     char evidence[400];
     leak_evidence(evidence, sizeof(evidence), line);
     format_print_wrapped(out, evidence, TEXT_COLUMN);
-    print_stack(out, database, &line->row, frames);
+    leak_list_print_stack(out, database, &line->row, frames);
 }
 
 /* Small objects of Python are in no line of the heap unless they were asked for: the line that leaks
@@ -324,10 +324,10 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
     if (report_has_remarks(&loss)) {
         report_loss_print(out, database, &loss);
     }
-    print_head(out, list, query);
+    leak_list_print_head(out, list, query);
     report_times_print(out, database);
     for (size_t i = 0; i < list->count; i++) {
-        print_line(out, database, &list->rows[i], i + 1, list->objects > 0, frames);
+        leak_list_print_line(out, database, &list->rows[i], i + 1, list->objects > 0, frames);
     }
     print_hint(out, list);
 }
@@ -341,7 +341,7 @@ static struct cJSON *series_json(const int64_t *series)
     return array;
 }
 
-static struct cJSON *line_json(struct database *database, const struct leak_line *line, int64_t frames)
+static struct cJSON *leak_list_line_json(struct database *database, const struct leak_line *line, int64_t frames)
 {
     struct cJSON *object = json_object();
     char evidence[400];
@@ -398,7 +398,7 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
     json_integer(object, "lines_suppressed", list->suppressed);
     json_integer(object, "bytes_suppressed", list->suppressed_bytes);
     for (size_t i = 0; i < list->count; i++) {
-        json_append(lines, line_json(database, &list->rows[i], frames));
+        json_append(lines, leak_list_line_json(database, &list->rows[i], frames));
     }
     json_add(object, "lines", lines);
     return object;

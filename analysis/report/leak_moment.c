@@ -86,7 +86,7 @@ static void make_views(struct database *database, const struct leak_moment *mome
     database_execute(database, "PRAGMA query_only = 1");
 }
 
-static void load_processes(struct leak_moment *moment, struct database *database)
+static void leak_moment_load_processes(struct leak_moment *moment, struct database *database)
 {
     struct cursor cursor;
     cursor_open(
@@ -105,7 +105,8 @@ static void load_processes(struct leak_moment *moment, struct database *database
 }
 
 /* No process is left for the question: why. */
-static int refuse(const struct leak_moment *moment, struct database *database, struct varve_message *message)
+static int leak_moment_refuse(const struct leak_moment *moment, struct database *database,
+                              struct varve_message *message)
 {
     if (moment->at == LEAK_AT_EXIT_OF_MAIN) {
         return varve_message_set(
@@ -135,10 +136,10 @@ int leak_moment_make(struct leak_moment *moment, struct database *database, cons
     if (moment->at != LEAK_AT_DEFAULT || moment->from_ns >= 0 || pid != 0) {
         make_views(database, moment, pid);
     }
-    load_processes(moment, database);
+    leak_moment_load_processes(moment, database);
     if (moment->processes == 0 && database_error(database, NULL) == VARVE_OK &&
         (moment->at == LEAK_AT_TIME || moment->at == LEAK_AT_EXIT_OF_MAIN || moment->from_ns >= 0)) {
-        return refuse(moment, database, message);
+        return leak_moment_refuse(moment, database, message);
     }
     return VARVE_OK;
 }

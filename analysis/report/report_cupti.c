@@ -51,7 +51,7 @@ static void print_state(FILE *out, const char *state, bool has_begun, int64_t pr
     }
 }
 
-static void print_difference(FILE *out, struct database *database)
+static void report_cupti_print_difference(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
         {"pid", true}, {"GPU", true}, {"address", true}, {"bytes", true}, {"CUDA recorder", true}, {"CUPTI", true},
@@ -104,7 +104,7 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
     }
     cursor_close(&cursor);
     if (is_checked) {
-        print_difference(out, database);
+        report_cupti_print_difference(out, database);
     }
 }
 

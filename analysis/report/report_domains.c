@@ -39,7 +39,7 @@ static void add_total_cells(struct table *table, const struct report_total *row)
 
 /* What the kernel counts beside what was allocated: more, by code and files, or less, where memory
  * was never touched. */
-static void add_rss(struct table *table, struct database *database)
+static void report_domains_add_rss(struct table *table, struct database *database)
 {
     int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
     int64_t last = database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
@@ -97,7 +97,7 @@ static void print_totals(FILE *out, struct database *database, const struct repo
         add_total_cells(&table, row);
     }
     add_host_peak(&table, database);
-    add_rss(&table, database);
+    report_domains_add_rss(&table, database);
     if (totals->count > 0) {
         table_print(&table, out, true);
     } else {
@@ -277,8 +277,9 @@ static const char *live_remark(struct database *database)
     return has_exit_of_main ? "; the end is that of main" : "";
 }
 
-static void print_domain(FILE *out, struct database *database, const struct report_totals *totals, const char *domain,
-                         bool is_main, const struct report_options *options, struct callsite_shown *shown)
+static void report_print_domain(FILE *out, struct database *database, const struct report_totals *totals,
+                                const char *domain, bool is_main, const struct report_options *options,
+                                struct callsite_shown *shown)
 {
     struct groups *groups = groups_open(database, options->by);
     int64_t top = options->top >= 0 ? options->top : is_main ? ENTRIES_SHOWN : ENTRIES_OTHERS;
@@ -342,13 +343,13 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
     report_totals_load(&totals, database, 0);
     size_t main_row = find_main(&totals);
     if (!is_all && main_row < totals.count) {
-        print_domain(out, database, &totals, totals.rows[main_row].domain, true, options, &shown);
+        report_print_domain(out, database, &totals, totals.rows[main_row].domain, true, options, &shown);
     }
     for (size_t i = 0; i < totals.count; i++) {
         if (begins_chapter(&totals, i) && is_all) {
             print_domain_all(out, database, &totals, totals.rows[i].domain, &all, &shown);
         } else if (begins_chapter(&totals, i) && is_memory(totals.rows[i].domain) && i != main_row) {
-            print_domain(out, database, &totals, totals.rows[i].domain, false, options, &shown);
+            report_print_domain(out, database, &totals, totals.rows[i].domain, false, options, &shown);
         }
     }
     report_totals_free(&totals);

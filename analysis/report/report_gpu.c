@@ -176,7 +176,7 @@ static const char segments_sql[] =
     "FROM ladder_peak m " REPORT_LADDER_ORDER " LIMIT ?1";
 
 /* Leaves -1 where the layout is not known. */
-static void take_layout(struct segment_row *row, struct database *database)
+static void report_gpu_take_layout(struct segment_row *row, struct database *database)
 {
     struct segments_state state = {0};
     struct varve_message message = {""};
@@ -223,7 +223,7 @@ static void segments_load(struct segments *segments, struct database *database, 
     }
     cursor_close(&cursor);
     for (size_t i = 0; i < segments->count; i++) {
-        take_layout(&segments->rows[i], database);
+        report_gpu_take_layout(&segments->rows[i], database);
     }
 }
 
@@ -371,7 +371,7 @@ const char *report_cuda_result(int64_t result)
     return NULL;
 }
 
-static void print_failure(FILE *out, struct database *database, struct cursor *cursor, int64_t frames)
+static void report_gpu_print_failure(FILE *out, struct database *database, struct cursor *cursor, int64_t frames)
 {
     int64_t result = cursor_integer(cursor, 6);
     const char *name = report_cuda_result(result);
@@ -407,7 +407,7 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
                 "ORDER BY seq LIMIT ?1");
     cursor_bind_integer(&cursor, 1, shown);
     while (cursor_next(&cursor)) {
-        print_failure(out, database, &cursor, options->stacks.is_all ? FAILURE_FRAMES : 0);
+        report_gpu_print_failure(out, database, &cursor, options->stacks.is_all ? FAILURE_FRAMES : 0);
     }
     cursor_close(&cursor);
     if (all > shown) {

@@ -48,7 +48,7 @@ static void print_budget(FILE *out, struct database *database)
     cursor_close(&cursor);
 }
 
-static void print_costs(FILE *out, struct database *database)
+static void report_remat_print_costs(FILE *out, struct database *database)
 {
     struct cursor cursor;
     cursor_open(&cursor, database,
@@ -106,7 +106,7 @@ static void print_storages(FILE *out, struct database *database)
 }
 
 /* The last one, which may be what ended the program. */
-static void print_failure(FILE *out, struct database *database)
+static void report_remat_print_failure(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
         {"in the way: made by", false}, {"why", false}, {"storages", true}, {"bytes", true}};
@@ -144,13 +144,13 @@ void report_remat_text(FILE *out, struct database *database, const struct report
 {
     report_rule_print(out, section->title);
     print_budget(out, database);
-    print_costs(out, database);
+    report_remat_print_costs(out, database);
     print_evictions(out, database);
     if (options->stacks.is_all) {
         query_print(out, database, &section->table, ROWS_SHOWN);
         print_storages(out, database);
     }
-    print_failure(out, database);
+    report_remat_print_failure(out, database);
 }
 
 /* ---- JSON ---- */

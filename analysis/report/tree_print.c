@@ -69,7 +69,7 @@ static bool is_branching(const struct call_tree *tree, size_t node)
     return tree->nodes[node].children > 0 && !is_chained(tree, node + 1);
 }
 
-static bool is_large(const struct call_tree *tree, const int64_t *figures)
+static bool tree_print_is_large(const struct call_tree *tree, const int64_t *figures)
 {
     enum call_tree_figure figure = tree->options.figure;
     return figures[figure] > 0 && (double)figures[figure] * CALL_TREE_SHARE_ONE >=
@@ -78,7 +78,7 @@ static bool is_large(const struct call_tree *tree, const int64_t *figures)
 
 static bool shows_own(const struct call_tree *tree, size_t node)
 {
-    return is_branching(tree, node) && is_large(tree, tree->nodes[node].own);
+    return is_branching(tree, node) && tree_print_is_large(tree, tree->nodes[node].own);
 }
 
 static bool shows_left_out(const struct call_tree *tree, size_t node)
@@ -100,7 +100,7 @@ static const char *take_part(struct printer *printer, uint32_t level)
     return at < 2 ? "" : printer->has_more[at] ? "├ " : "└ ";
 }
 
-static void print_part(struct printer *printer, uint32_t level, const int64_t *figures, const char *words)
+static void tree_print_part(struct printer *printer, uint32_t level, const int64_t *figures, const char *words)
 {
     char indent[512];
     put_indent(indent, sizeof(indent), printer, figures, level, take_part(printer, level));
@@ -109,7 +109,7 @@ static void print_part(struct printer *printer, uint32_t level, const int64_t *f
 
 /* ---- the tree ---- */
 
-static void print_frame(struct printer *printer, size_t number, const char *indent)
+static void tree_print_frame(struct printer *printer, size_t number, const char *indent)
 {
     const struct call_tree_frame *frame = &printer->tree->frames[printer->tree->nodes[number].frame];
     size_t used = format_width(indent);
@@ -179,7 +179,7 @@ static void print_node(struct printer *printer, size_t number)
         }
     }
     put_indent(indent, sizeof(indent), printer, figures, node->level, branch);
-    print_frame(printer, number, indent);
+    tree_print_frame(printer, number, indent);
 }
 
 /* What follows all of a node's children. */
@@ -190,7 +190,7 @@ static void print_end(struct printer *printer, size_t number)
     char words[96];
     if (shows_left_out(tree, number)) {
         snprintf(words, sizeof(words), "… %s more", format_count(node->children_left_out).text);
-        print_part(printer, node->level + 1, node->left_out, words);
+        tree_print_part(printer, node->level + 1, node->left_out, words);
     }
 }
 
@@ -203,7 +203,8 @@ static void begin_parts(struct printer *printer, size_t number)
             node->children + (shows_own(tree, number) ? 1 : 0) + (shows_left_out(tree, number) ? 1 : 0);
     }
     if (shows_own(tree, number)) {
-        print_part(printer, node->level + 1, node->own, tree->options.is_inverted ? "(called by nobody)" : "(itself)");
+        tree_print_part(printer, node->level + 1, node->own,
+                        tree->options.is_inverted ? "(called by nobody)" : "(itself)");
     }
 }
 
@@ -259,8 +260,8 @@ void call_tree_print_text(FILE *out, struct database *database, const struct cal
 
 /* ---- JSON ---- */
 
-static void add_figures(struct cJSON *object, const struct call_tree *tree, const char *bytes_key,
-                        const char *allocations_key, const int64_t *figures)
+static void tree_print_add_figures(struct cJSON *object, const struct call_tree *tree, const char *bytes_key,
+                                   const char *allocations_key, const int64_t *figures)
 {
     json_integer_or_null(object, bytes_key,
                          tree->options.metric == CALL_TREE_TEMPORARY ? -1 : figures[CALL_TREE_BYTES]);
@@ -275,10 +276,10 @@ static struct cJSON *node_json(const struct call_tree *tree, size_t number)
     json_integer(object, "id", (int64_t)number);
     json_integer_or_null(object, "parent_id", node->parent > 0 ? (int64_t)node->parent : -1);
     json_integer(object, "depth", node->depth);
-    add_figures(object, tree, "bytes", "allocations", node->total);
-    add_figures(object, tree, "self_bytes", "self_allocations", node->own);
+    tree_print_add_figures(object, tree, "bytes", "allocations", node->total);
+    tree_print_add_figures(object, tree, "self_bytes", "self_allocations", node->own);
     json_integer(object, "left_out", node->children_left_out);
-    add_figures(object, tree, "left_out_bytes", "left_out_allocations", node->left_out);
+    tree_print_add_figures(object, tree, "left_out_bytes", "left_out_allocations", node->left_out);
     json_text(object, "function", frame->function);
     json_text(object, "file", frame->file);
     json_integer_or_null(object, "line", frame->line > 0 ? frame->line : -1);
@@ -297,9 +298,9 @@ struct cJSON *call_tree_json(struct database *database, const struct call_tree *
     json_text(object, "metric", call_tree_metric_names[tree->options.metric]);
     json_text(object, "order", tree->options.figure == CALL_TREE_BYTES ? "bytes" : "allocations");
     json_bool(object, "inverted", tree->options.is_inverted);
-    add_figures(object, tree, "bytes", "allocations", root->total);
+    tree_print_add_figures(object, tree, "bytes", "allocations", root->total);
     json_integer(object, "left_out", root->children_left_out);
-    add_figures(object, tree, "left_out_bytes", "left_out_allocations", root->left_out);
+    tree_print_add_figures(object, tree, "left_out_bytes", "left_out_allocations", root->left_out);
     for (size_t i = 1; i < tree->count; i++) {
         json_append(nodes, node_json(tree, i));
     }

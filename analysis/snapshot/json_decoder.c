@@ -39,7 +39,7 @@ struct reader {
     int error;         /* of the stream */
 };
 
-static int fail(struct reader *reader, const char *what)
+static int json_decoder_fail(struct reader *reader, const char *what)
 {
     struct input_stream *input = reader->pickle->input;
     return reader->error != VARVE_OK ? reader->error
@@ -65,7 +65,7 @@ static int peek(struct reader *reader)
     return reader->error != VARVE_OK || input->next == input->end ? END : *input->next;
 }
 
-static int take(struct reader *reader)
+static int json_decoder_take(struct reader *reader)
 {
     int byte = peek(reader);
     reader->pickle->input->next += byte != END;
@@ -77,25 +77,25 @@ static int peek_token(struct reader *reader)
 {
     int byte = peek(reader);
     while (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r') {
-        take(reader);
+        json_decoder_take(reader);
         byte = peek(reader);
     }
     return byte;
 }
 
-static int step(struct reader *reader, unsigned char opcode)
+static int json_decoder_step(struct reader *reader, unsigned char opcode)
 {
     return pickle_step(reader->pickle, input_stream_offset(reader->pickle->input), opcode);
 }
 
-static int push(struct reader *reader, enum pickle_type type, uint64_t bits)
+static int json_decoder_push(struct reader *reader, enum pickle_type type, uint64_t bits)
 {
     return pickle_push(reader->pickle, input_stream_offset(reader->pickle->input), type, bits);
 }
 
 /* ---- strings ---- */
 
-static void add(struct reader *reader, const void *bytes, size_t count)
+static void json_decoder_add(struct reader *reader, const void *bytes, size_t count)
 {
     if (count > PICKLE_TEXT_MAX - reader->text_bytes) {
         reader->is_text_long = true;
@@ -122,15 +122,15 @@ static void add_character(struct reader *reader, uint32_t code)
     if (code >= 0x80) {
         bytes[count++] = (unsigned char)(0x80 | (code & 0x3f));
     }
-    add(reader, bytes, count);
+    json_decoder_add(reader, bytes, count);
 }
 
 /* Four digits of hexadecimal; false if they are not there. */
-static bool take_code(struct reader *reader, uint32_t *code_out)
+static bool json_decoder_take_code(struct reader *reader, uint32_t *code_out)
 {
     *code_out = 0;
     for (int i = 0; i < 4; i++) {
-        int byte = take(reader);
+        int byte = json_decoder_take(reader);
         uint32_t digit = byte >= '0' && byte <= '9'   ? (uint32_t)byte - '0'
                          : byte >= 'a' && byte <= 'f' ? (uint32_t)byte - 'a' + 10
                          : byte >= 'A' && byte <= 'F' ? (uint32_t)byte - 'A' + 10
@@ -156,7 +156,7 @@ static void end_pair(struct reader *reader)
 static bool take_unicode(struct reader *reader)
 {
     uint32_t code;
-    if (!take_code(reader, &code)) {
+    if (!json_decoder_take_code(reader, &code)) {
         return false;
     }
     bool is_high = code >= 0xd800 && code < 0xdc00, is_low = code >= 0xdc00 && code < 0xe000;
@@ -179,14 +179,14 @@ static bool take_escape(struct reader *reader)
 {
     static const char escapes[] = "\"\\/bfnrt";
     static const char meanings[] = "\"\\/\b\f\n\r\t";
-    int byte = take(reader);
+    int byte = json_decoder_take(reader);
     if (byte == 'u') {
         return take_unicode(reader);
     }
     end_pair(reader);
     const char *found = byte > 0 ? strchr(escapes, byte) : NULL;
     if (found != NULL) {
-        add(reader, &meanings[found - escapes], 1);
+        json_decoder_add(reader, &meanings[found - escapes], 1);
     }
     return found != NULL;
 }
@@ -200,7 +200,7 @@ static int take_string(struct reader *reader)
     reader->high = 0;
     for (int byte = peek(reader); byte != '"'; byte = peek(reader)) {
         if (byte == END) {
-            return fail(reader, "the end of a string");
+            return json_decoder_fail(reader, "the end of a string");
         }
         const unsigned char *at = input->next;
         while (at < input->end && *at != '"' && *at != '\\') {
@@ -208,21 +208,22 @@ static int take_string(struct reader *reader)
         }
         if (at > input->next) {
             end_pair(reader);
-            add(reader, input->next, (size_t)(at - input->next));
+            json_decoder_add(reader, input->next, (size_t)(at - input->next));
             input->next = at;
         }
         if (at < input->end && *at == '\\') {
-            take(reader);
+            json_decoder_take(reader);
             if (!take_escape(reader)) {
-                return fail(reader, "what an escape stands for");
+                return json_decoder_fail(reader, "what an escape stands for");
             }
         }
     }
-    take(reader);
+    json_decoder_take(reader);
     end_pair(reader);
     return reader->is_text_long
-               ? push(reader, PICKLE_LONG_TEXT, 0)
-               : push(reader, PICKLE_TEXT, pickle_text(&reader->pickle->memory, reader->text, reader->text_bytes));
+               ? json_decoder_push(reader, PICKLE_LONG_TEXT, 0)
+               : json_decoder_push(reader, PICKLE_TEXT,
+                                   pickle_text(&reader->pickle->memory, reader->text, reader->text_bytes));
 }
 
 /* ---- numbers and words ---- */
@@ -233,37 +234,37 @@ static bool is_of_word(int byte)
            byte == '-' || byte == '+' || byte == '.';
 }
 
-static int push_integer(struct reader *reader, const char *word)
+static int json_decoder_push_integer(struct reader *reader, const char *word)
 {
     errno = 0;
     uint64_t magnitude = strtoull(word + (*word == '-'), NULL, 10);
     if (errno != 0 || (*word == '-' && magnitude > (uint64_t)INT64_MAX + 1)) {
-        return push(reader, PICKLE_BIG, 0);
+        return json_decoder_push(reader, PICKLE_BIG, 0);
     }
-    return push(reader, *word != '-' && magnitude > INT64_MAX ? PICKLE_UNSIGNED : PICKLE_INTEGER,
-                *word == '-' ? 0 - magnitude : magnitude);
+    return json_decoder_push(reader, *word != '-' && magnitude > INT64_MAX ? PICKLE_UNSIGNED : PICKLE_INTEGER,
+                             *word == '-' ? 0 - magnitude : magnitude);
 }
 
 static int push_word(struct reader *reader, const char *word)
 {
     const char *digits = word + (*word == '-');
     if (strcmp(word, "null") == 0) {
-        return push(reader, PICKLE_NONE, 0);
+        return json_decoder_push(reader, PICKLE_NONE, 0);
     }
     if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {
-        return push(reader, PICKLE_BOOL, *word == 't');
+        return json_decoder_push(reader, PICKLE_BOOL, *word == 't');
     }
     if (*digits != '\0' && digits[strspn(digits, "0123456789")] == '\0') {
-        return push_integer(reader, word);
+        return json_decoder_push_integer(reader, word);
     }
     char *end;
     double number = strtod(word, &end);
     uint64_t bits;
     if (end == word || *end != '\0') {
-        return fail(reader, "a value");
+        return json_decoder_fail(reader, "a value");
     }
     memcpy(&bits, &number, sizeof(bits));
-    return push(reader, PICKLE_FLOAT, bits);
+    return json_decoder_push(reader, PICKLE_FLOAT, bits);
 }
 
 static int take_word(struct reader *reader)
@@ -273,11 +274,11 @@ static int take_word(struct reader *reader)
     bool is_number = true;
     for (int byte = peek(reader); is_of_word(byte); byte = peek(reader)) {
         is_number = is_number && ((byte >= '0' && byte <= '9') || (count == 0 && byte == '-'));
-        word[count < WORD_BYTES_MAX ? count : WORD_BYTES_MAX - 1] = (char)take(reader);
+        word[count < WORD_BYTES_MAX ? count : WORD_BYTES_MAX - 1] = (char)json_decoder_take(reader);
         count++;
     }
     if (count > WORD_BYTES_MAX) {
-        return is_number ? push(reader, PICKLE_BIG, 0) : fail(reader, "a value");
+        return is_number ? json_decoder_push(reader, PICKLE_BIG, 0) : json_decoder_fail(reader, "a value");
     }
     word[count] = '\0';
     return push_word(reader, word);
@@ -287,18 +288,18 @@ static int take_word(struct reader *reader)
 
 static int open_level(struct reader *reader, bool is_dict)
 {
-    int error = step(reader, is_dict ? OPCODE_EMPTY_DICT : OPCODE_EMPTY_LIST);
-    VARVE_THEN(error, step(reader, OPCODE_MARK));
-    take(reader);
+    int error = json_decoder_step(reader, is_dict ? OPCODE_EMPTY_DICT : OPCODE_EMPTY_LIST);
+    VARVE_THEN(error, json_decoder_step(reader, OPCODE_MARK));
+    json_decoder_take(reader);
     reader->levels = memory_grow(reader->levels, &reader->capacity, reader->depth, sizeof(*reader->levels));
     reader->levels[reader->depth++] = (struct level){.is_dict = is_dict};
     return error;
 }
 
-static int fill(struct reader *reader, struct level *level)
+static int json_decoder_fill(struct reader *reader, struct level *level)
 {
     level->waiting = 0;
-    return step(reader, level->is_dict ? OPCODE_SETITEMS : OPCODE_APPENDS);
+    return json_decoder_step(reader, level->is_dict ? OPCODE_SETITEMS : OPCODE_APPENDS);
 }
 
 static int take_value(struct reader *reader)
@@ -308,47 +309,47 @@ static int take_value(struct reader *reader)
         return open_level(reader, byte == '{');
     }
     if (byte == '"') {
-        take(reader);
+        json_decoder_take(reader);
         return take_string(reader);
     }
-    return is_of_word(byte) ? take_word(reader) : fail(reader, "a value");
+    return is_of_word(byte) ? take_word(reader) : json_decoder_fail(reader, "a value");
 }
 
 static int take_key(struct reader *reader)
 {
     if (peek_token(reader) != '"') {
-        return fail(reader, "a key");
+        return json_decoder_fail(reader, "a key");
     }
-    take(reader);
+    json_decoder_take(reader);
     int error = take_string(reader);
     if (error == VARVE_OK && peek_token(reader) != ':') {
-        return fail(reader, "a colon");
+        return json_decoder_fail(reader, "a colon");
     }
-    take(reader);
+    json_decoder_take(reader);
     return error;
 }
 
 /* The innermost container's next item, or its end. */
-static int take_item(struct reader *reader)
+static int json_decoder_take_item(struct reader *reader)
 {
     struct level *level = &reader->levels[reader->depth - 1];
     int error = VARVE_OK;
     int byte = peek_token(reader);
     if (byte == (level->is_dict ? '}' : ']')) {
-        take(reader);
+        json_decoder_take(reader);
         reader->depth--;
-        return fill(reader, level);
+        return json_decoder_fill(reader, level);
     }
     if (level->has_items) {
         if (byte != ',') {
-            return fail(reader, "a comma");
+            return json_decoder_fail(reader, "a comma");
         }
-        take(reader);
+        json_decoder_take(reader);
     }
     level->has_items = true;
     if (level->waiting++ == PORTION) {
-        error = fill(reader, level);
-        VARVE_THEN(error, step(reader, OPCODE_MARK));
+        error = json_decoder_fill(reader, level);
+        VARVE_THEN(error, json_decoder_step(reader, OPCODE_MARK));
         level->waiting = 1;
     }
     if (level->is_dict) {
@@ -363,7 +364,7 @@ int pickle_run_json(struct pickle *pickle, struct pickle_value *root_out)
     struct reader reader = {.pickle = pickle, .text = memory_resize(NULL, PICKLE_TEXT_MAX)};
     int error = take_value(&reader);
     while (error == VARVE_OK && reader.depth > 0) {
-        error = take_item(&reader);
+        error = json_decoder_take_item(&reader);
     }
     if (error == VARVE_OK && peek_token(&reader) != END) {
         error = pickle_fail(pickle, input_stream_offset(pickle->input), "data follow the JSON");

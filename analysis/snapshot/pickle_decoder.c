@@ -53,7 +53,7 @@ static int fail_truncated(struct pickle *pickle)
 }
 
 /* `count` bytes behind the opcode, NULL (see fail_truncated) if the data end before. count <= 256. */
-static const unsigned char *take_bytes(struct pickle *pickle, size_t count)
+static const unsigned char *pickle_decoder_take_bytes(struct pickle *pickle, size_t count)
 {
     const unsigned char *bytes = pickle->input->next;
     if ((size_t)(pickle->input->end - bytes) < count) {
@@ -80,7 +80,7 @@ static int stack_grow(struct pickle *pickle)
     return VARVE_OK;
 }
 
-static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
+static int pickle_decoder_push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 {
     if (pickle->height == pickle->stack_capacity) {
         int error = stack_grow(pickle);
@@ -97,7 +97,7 @@ static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 
 static int push_object(struct pickle *pickle, struct pickle_value value)
 {
-    int error = push(pickle, (enum pickle_type)value.type, value.bits);
+    int error = pickle_decoder_push(pickle, (enum pickle_type)value.type, value.bits);
     if (error != VARVE_OK) {
         pickle_release(&pickle->memory, value);
     }
@@ -175,12 +175,12 @@ static int run_pop_mark(struct pickle *pickle)
 
 static int run_none(struct pickle *pickle)
 {
-    return push(pickle, PICKLE_NONE, 0);
+    return pickle_decoder_push(pickle, PICKLE_NONE, 0);
 }
 
 static int run_bool(struct pickle *pickle)
 {
-    return push(pickle, PICKLE_BOOL, argument(pickle));
+    return pickle_decoder_push(pickle, PICKLE_BOOL, argument(pickle));
 }
 
 /* ---- containers ---- */
@@ -191,7 +191,7 @@ static int run_empty(struct pickle *pickle)
 }
 
 /* Move the values from `first` up into the container, which is, or will be, at `position`. */
-static int fill(struct pickle *pickle, struct pickle_value container, size_t position, size_t first)
+static int pickle_decoder_fill(struct pickle *pickle, struct pickle_value container, size_t position, size_t first)
 {
     struct pickle_object *object = pickle_object(&pickle->memory, container);
     size_t count = pickle->height - first;
@@ -235,7 +235,7 @@ static int fill_below(struct pickle *pickle, size_t first, size_t base)
     if (type == PICKLE_DICT && (pickle->height - first) % 2 != 0) {
         return pickle_fail(pickle, pickle->offset, "%s with a key but no value", name);
     }
-    return fill(pickle, container, first - 1, first);
+    return pickle_decoder_fill(pickle, container, first - 1, first);
 }
 
 static int run_fill_marked(struct pickle *pickle)
@@ -253,10 +253,10 @@ static int run_fill(struct pickle *pickle)
 }
 
 /* A tuple of the values from `first` up, which it replaces on the stack. */
-static int collect(struct pickle *pickle, size_t first)
+static int pickle_decoder_collect(struct pickle *pickle, size_t first)
 {
     struct pickle_value tuple = pickle_object_new(&pickle->memory, PICKLE_TUPLE);
-    int error = fill(pickle, tuple, first, first);
+    int error = pickle_decoder_fill(pickle, tuple, first, first);
     if (error != VARVE_OK) {
         pickle_release(&pickle->memory, tuple);
         return error;
@@ -268,13 +268,13 @@ static int run_tuple(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
-    return error != VARVE_OK ? error : collect(pickle, first);
+    return error != VARVE_OK ? error : pickle_decoder_collect(pickle, first);
 }
 
 static int run_small_tuple(struct pickle *pickle)
 {
     size_t count = argument(pickle);
-    return available(pickle) < count ? fail_underflow(pickle) : collect(pickle, pickle->height - count);
+    return available(pickle) < count ? fail_underflow(pickle) : pickle_decoder_collect(pickle, pickle->height - count);
 }
 
 /* ---- numbers ---- */
@@ -291,43 +291,43 @@ static uint64_t little_endian(const unsigned char *bytes, size_t count)
 static int run_binint(struct pickle *pickle)
 {
     size_t count = argument(pickle);
-    const unsigned char *bytes = take_bytes(pickle, count);
+    const unsigned char *bytes = pickle_decoder_take_bytes(pickle, count);
     uint64_t number = bytes != NULL ? little_endian(bytes, count) : 0;
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
     /* only the longest one has a sign */
-    return push(pickle, PICKLE_INTEGER, count == 4 ? (uint64_t)(int64_t)(int32_t)number : number);
+    return pickle_decoder_push(pickle, PICKLE_INTEGER, count == 4 ? (uint64_t)(int64_t)(int32_t)number : number);
 }
 
 /* Two's complement, lowest byte first, of any length. */
-static int push_integer(struct pickle *pickle, const unsigned char *bytes, size_t count)
+static int pickle_decoder_push_integer(struct pickle *pickle, const unsigned char *bytes, size_t count)
 {
     unsigned char sign = count > 0 && bytes[count - 1] >= 0x80 ? 0xff : 0;
     while (count > 8 && bytes[count - 1] == sign) {
         count--;
     }
     if (count > 8) {
-        return push(pickle, PICKLE_BIG, 0);
+        return pickle_decoder_push(pickle, PICKLE_BIG, 0);
     }
     uint64_t number = little_endian(bytes, count);
     if (sign != 0 && count < 8) {
         number |= UINT64_MAX << (8 * count);
     }
     if ((int64_t)number < 0 && sign == 0) {
-        return push(pickle, PICKLE_UNSIGNED, number);
+        return pickle_decoder_push(pickle, PICKLE_UNSIGNED, number);
     }
     if ((int64_t)number >= 0 && sign != 0) {
-        return push(pickle, PICKLE_BIG, 0);
+        return pickle_decoder_push(pickle, PICKLE_BIG, 0);
     }
-    return push(pickle, PICKLE_INTEGER, number);
+    return pickle_decoder_push(pickle, PICKLE_INTEGER, number);
 }
 
 static int run_long1(struct pickle *pickle)
 {
-    const unsigned char *count = take_bytes(pickle, 1);
-    const unsigned char *bytes = count != NULL ? take_bytes(pickle, *count) : NULL;
-    return bytes == NULL ? fail_truncated(pickle) : push_integer(pickle, bytes, *count);
+    const unsigned char *count = pickle_decoder_take_bytes(pickle, 1);
+    const unsigned char *bytes = count != NULL ? pickle_decoder_take_bytes(pickle, *count) : NULL;
+    return bytes == NULL ? fail_truncated(pickle) : pickle_decoder_push_integer(pickle, bytes, *count);
 }
 
 static int skip_bytes(struct pickle *pickle, uint64_t count)
@@ -353,7 +353,7 @@ static int skip_bytes(struct pickle *pickle, uint64_t count)
 
 static int run_long4(struct pickle *pickle)
 {
-    const unsigned char *bytes = take_bytes(pickle, 4);
+    const unsigned char *bytes = pickle_decoder_take_bytes(pickle, 4);
     uint64_t count = bytes != NULL ? little_endian(bytes, 4) : 0;
     if (bytes == NULL) {
         return fail_truncated(pickle);
@@ -362,16 +362,16 @@ static int run_long4(struct pickle *pickle)
         return pickle_fail(pickle, pickle->offset, "LONG4 of a negative length");
     }
     if (count <= 256) {
-        bytes = take_bytes(pickle, (size_t)count);
-        return bytes == NULL ? fail_truncated(pickle) : push_integer(pickle, bytes, (size_t)count);
+        bytes = pickle_decoder_take_bytes(pickle, (size_t)count);
+        return bytes == NULL ? fail_truncated(pickle) : pickle_decoder_push_integer(pickle, bytes, (size_t)count);
     }
     int error = skip_bytes(pickle, count);
-    return error != VARVE_OK ? error : push(pickle, PICKLE_BIG, 0);
+    return error != VARVE_OK ? error : pickle_decoder_push(pickle, PICKLE_BIG, 0);
 }
 
 static int run_binfloat(struct pickle *pickle)
 {
-    const unsigned char *bytes = take_bytes(pickle, 8);
+    const unsigned char *bytes = pickle_decoder_take_bytes(pickle, 8);
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -379,7 +379,7 @@ static int run_binfloat(struct pickle *pickle)
     for (size_t i = 0; i < 8; i++) {
         bits = bits << 8 | bytes[i];
     }
-    return push(pickle, PICKLE_FLOAT, bits);
+    return pickle_decoder_push(pickle, PICKLE_FLOAT, bits);
 }
 
 /* ---- texts and bytes with a length ---- */
@@ -390,7 +390,7 @@ static int push_text(struct pickle *pickle, uint64_t count)
     int error;
     if (count > PICKLE_TEXT_MAX) {
         error = skip_bytes(pickle, count);
-        return error != VARVE_OK ? error : push(pickle, PICKLE_LONG_TEXT, 0);
+        return error != VARVE_OK ? error : pickle_decoder_push(pickle, PICKLE_LONG_TEXT, 0);
     }
     if ((size_t)(input->end - input->next) < count) {
         error = input_stream_fill(input, (size_t)count, pickle->message);
@@ -402,18 +402,19 @@ static int push_text(struct pickle *pickle, uint64_t count)
         }
     }
     input->next += count;
-    return push(pickle, PICKLE_TEXT, pickle_text(&pickle->memory, (const char *)input->next - count, (size_t)count));
+    return pickle_decoder_push(pickle, PICKLE_TEXT,
+                               pickle_text(&pickle->memory, (const char *)input->next - count, (size_t)count));
 }
 
 static int push_bytes(struct pickle *pickle, uint64_t count)
 {
     int error = skip_bytes(pickle, count);
-    return error != VARVE_OK ? error : push(pickle, PICKLE_BYTES, 0);
+    return error != VARVE_OK ? error : pickle_decoder_push(pickle, PICKLE_BYTES, 0);
 }
 
 static int run_counted(struct pickle *pickle, int (*push_counted)(struct pickle *pickle, uint64_t count))
 {
-    const unsigned char *bytes = take_bytes(pickle, argument(pickle));
+    const unsigned char *bytes = pickle_decoder_take_bytes(pickle, argument(pickle));
     uint64_t count = bytes != NULL ? little_endian(bytes, argument(pickle)) : 0;
     if (bytes == NULL) {
         return fail_truncated(pickle);
@@ -467,7 +468,7 @@ static int run_memoize(struct pickle *pickle)
 
 static int with_index(struct pickle *pickle, int (*run)(struct pickle *pickle, uint64_t index))
 {
-    const unsigned char *bytes = take_bytes(pickle, argument(pickle));
+    const unsigned char *bytes = pickle_decoder_take_bytes(pickle, argument(pickle));
     return bytes == NULL ? fail_truncated(pickle) : run(pickle, little_endian(bytes, argument(pickle)));
 }
 
@@ -485,7 +486,7 @@ static int run_put(struct pickle *pickle)
 
 static int run_proto(struct pickle *pickle)
 {
-    const unsigned char *version = take_bytes(pickle, 1);
+    const unsigned char *version = pickle_decoder_take_bytes(pickle, 1);
     if (version == NULL) {
         return fail_truncated(pickle);
     }
@@ -498,7 +499,7 @@ static int run_proto(struct pickle *pickle)
 /* Frames say how much to buffer; this one has its own window. */
 static int run_frame(struct pickle *pickle)
 {
-    const unsigned char *bytes = take_bytes(pickle, 8);
+    const unsigned char *bytes = pickle_decoder_take_bytes(pickle, 8);
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
@@ -514,7 +515,7 @@ static int run_stop(struct pickle *pickle)
     return VARVE_OK;
 }
 
-static int refuse(struct pickle *pickle)
+static int pickle_decoder_refuse(struct pickle *pickle)
 {
     pickle->is_refused = true;
     return pickle_fail(pickle, pickle->offset,
@@ -589,21 +590,21 @@ static const struct opcode opcodes[256] = {
     ['q'] = {"BINPUT", run_put, 1},
     ['r'] = {"LONG_BINPUT", run_put, 4},
     [0x94] = {"MEMOIZE", run_memoize, 0},
-    ['c'] = {"GLOBAL", refuse, 0},
-    [0x93] = {"STACK_GLOBAL", refuse, 0},
-    ['R'] = {"REDUCE", refuse, 0},
-    ['b'] = {"BUILD", refuse, 0},
-    ['i'] = {"INST", refuse, 0},
-    ['o'] = {"OBJ", refuse, 0},
-    [0x81] = {"NEWOBJ", refuse, 0},
-    [0x92] = {"NEWOBJ_EX", refuse, 0},
-    [0x82] = {"EXT1", refuse, 0},
-    [0x83] = {"EXT2", refuse, 0},
-    [0x84] = {"EXT4", refuse, 0},
-    ['P'] = {"PERSID", refuse, 0},
-    ['Q'] = {"BINPERSID", refuse, 0},
-    [0x97] = {"NEXT_BUFFER", refuse, 0},
-    [0x98] = {"READONLY_BUFFER", refuse, 0},
+    ['c'] = {"GLOBAL", pickle_decoder_refuse, 0},
+    [0x93] = {"STACK_GLOBAL", pickle_decoder_refuse, 0},
+    ['R'] = {"REDUCE", pickle_decoder_refuse, 0},
+    ['b'] = {"BUILD", pickle_decoder_refuse, 0},
+    ['i'] = {"INST", pickle_decoder_refuse, 0},
+    ['o'] = {"OBJ", pickle_decoder_refuse, 0},
+    [0x81] = {"NEWOBJ", pickle_decoder_refuse, 0},
+    [0x92] = {"NEWOBJ_EX", pickle_decoder_refuse, 0},
+    [0x82] = {"EXT1", pickle_decoder_refuse, 0},
+    [0x83] = {"EXT2", pickle_decoder_refuse, 0},
+    [0x84] = {"EXT4", pickle_decoder_refuse, 0},
+    ['P'] = {"PERSID", pickle_decoder_refuse, 0},
+    ['Q'] = {"BINPERSID", pickle_decoder_refuse, 0},
+    [0x97] = {"NEXT_BUFFER", pickle_decoder_refuse, 0},
+    [0x98] = {"READONLY_BUFFER", pickle_decoder_refuse, 0},
 };
 
 /* ---- the loop ---- */
@@ -636,7 +637,7 @@ static int check_beginning(struct pickle *pickle)
     return pickle_fail(pickle, 0, "not a pickle (it begins with byte 0x%02x)", first);
 }
 
-static int refill(struct pickle *pickle)
+static int pickle_decoder_refill(struct pickle *pickle)
 {
     struct input_stream *input = pickle->input;
     int error = input_stream_fill(input, RESERVE_BYTES, pickle->message);
@@ -650,7 +651,7 @@ static int refill(struct pickle *pickle)
 }
 
 /* Pages of memory_viz have a pickle with up to three zeros behind it, for its base64 to come out even. */
-static int check_end(struct pickle *pickle)
+static int pickle_decoder_check_end(struct pickle *pickle)
 {
     struct input_stream *input = pickle->input;
     if (pickle->may_have_more) {
@@ -674,17 +675,17 @@ int pickle_step(struct pickle *pickle, uint64_t offset, unsigned char opcode)
 int pickle_push(struct pickle *pickle, uint64_t offset, enum pickle_type type, uint64_t bits)
 {
     pickle->offset = offset;
-    return push(pickle, type, bits);
+    return pickle_decoder_push(pickle, type, bits);
 }
 
 int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
 {
     struct input_stream *input = pickle->input;
-    int error = refill(pickle);
+    int error = pickle_decoder_refill(pickle);
     VARVE_THEN(error, check_beginning(pickle));
     while (error == VARVE_OK && !pickle->is_stopped) {
         if (input->end - input->next < RESERVE_BYTES) {
-            error = refill(pickle);
+            error = pickle_decoder_refill(pickle);
             if (error != VARVE_OK) {
                 break;
             }
@@ -696,7 +697,7 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
                     ? opcode->run(pickle)
                     : pickle_fail(pickle, pickle->offset, "0x%02x is no opcode of a pickle", pickle->opcode);
     }
-    VARVE_THEN(error, check_end(pickle));
+    VARVE_THEN(error, pickle_decoder_check_end(pickle));
     if (error == VARVE_OK) {
         assert(pickle->height == 1);
         *root_out = pickle->stack[0];

@@ -56,8 +56,8 @@ static int take_pool(struct snapshot_reader *reader, struct pickle_value key, st
 }
 
 /* Which is unknown if it is odd. */
-static int take_optional(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                         struct event_parts *parts)
+static int snapshot_event_take_optional(struct snapshot_reader *reader, struct pickle_value key,
+                                        struct pickle_value value, struct event_parts *parts)
 {
     int error = VARVE_OK;
     unsigned has = 0;
@@ -104,7 +104,7 @@ static int take_field(struct snapshot_reader *reader, struct pickle_value key, s
     case WORD_TIME_US:
     case WORD_FRAMES:
     case WORD_POOL_ID:
-        return take_optional(reader, key, value, parts);
+        return snapshot_event_take_optional(reader, key, value, parts);
     default:
         rest_add(reader, key, value);
         return VARVE_OK;

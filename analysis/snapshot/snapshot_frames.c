@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
+static uint32_t snapshot_frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
 {
     uint64_t key = map_hash(frame, sizeof(*frame));
     for (const uint64_t *found; (found = map_find(&reader->frame_numbers, key)) != NULL; key++) {
@@ -20,7 +20,8 @@ static uint32_t frame_number(struct snapshot_reader *reader, const struct histor
     return (uint32_t)reader->frame_count++;
 }
 
-static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
+static int snapshot_frames_take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                                     uint32_t *out)
 {
     if (value.type == PICKLE_NONE) {
         *out = 0;
@@ -52,10 +53,10 @@ static int frame_fields(struct snapshot_reader *reader, const struct pickle_obje
         struct pickle_value value = object->items[i + 1];
         switch (field_word(key)) {
         case WORD_NAME:
-            error = take_text(reader, key, value, &frame->function);
+            error = snapshot_frames_take_text(reader, key, value, &frame->function);
             break;
         case WORD_FILENAME:
-            error = take_text(reader, key, value, &frame->file);
+            error = snapshot_frames_take_text(reader, key, value, &frame->file);
             break;
         case WORD_LINE:
             frame->line = line_of(value);
@@ -81,7 +82,7 @@ static int frame_take(struct snapshot_reader *reader, struct pickle_value value,
         error = frame_fields(reader, object, frame);
     }
     if (error == VARVE_OK) {
-        pickle_replace(&reader->pickle.memory, object, TAG_FRAME, frame_number(reader, frame));
+        pickle_replace(&reader->pickle.memory, object, TAG_FRAME, snapshot_frame_number(reader, frame));
     }
     return error;
 }

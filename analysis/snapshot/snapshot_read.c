@@ -120,13 +120,13 @@ static int take_trace_item(struct snapshot_reader *reader, size_t device, struct
 
 /* A list that the machine has kept whole: each item to `take`, with its number. */
 static int take_kept(struct snapshot_reader *reader, struct pickle_object *list,
-                     int (*take)(struct snapshot_reader *reader, size_t index, struct pickle_value item))
+                     int (*snapshot_read_take)(struct snapshot_reader *reader, size_t index, struct pickle_value item))
 {
     int error = VARVE_OK;
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
         pickle_retain(&reader->pickle.memory, item);
-        error = take(reader, i, item);
+        error = snapshot_read_take(reader, i, item);
         pickle_release(&reader->pickle.memory, item);
     }
     return error;
@@ -287,7 +287,7 @@ static int fail_several(struct snapshot_reader *reader, bool is_list)
 }
 
 /* A key that an export writes back, behind those that were kept before. */
-static void keep(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
+static void snapshot_read_keep(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     reader->rest.count = 0;
     rest_add(reader, key, value);
@@ -306,17 +306,17 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
     case WORD_ALLOCATOR_SETTINGS:
         error = settings_take(reader, key, value);
         if (!reader->history->settings.is_known) {
-            keep(reader, key, value);
+            snapshot_read_keep(reader, key, value);
         }
         return field_soften_kept(reader, error);
     case WORD_TRACE_ALLOC_OVERFLOWED:
-        keep(reader, key, value);
+        snapshot_read_keep(reader, key, value);
         return field_soften_kept(reader, take_overflowed(reader, key, value));
     default:
         if (is_snapshot(reader, value) && !reader->has_segments && !reader->has_traces) {
             note_snapshot(reader, key);
         } else if (!reader->has_forgotten) {
-            keep(reader, key, value);
+            snapshot_read_keep(reader, key, value);
         }
         return VARVE_OK;
     }
@@ -338,7 +338,8 @@ static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value i
 }
 
 /* Below a key that means nothing here: host_traces of newer versions may be as long as device_traces. */
-static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
+static void snapshot_read_take_unknown(struct snapshot_reader *reader, struct pickle_object *container,
+                                       struct pickle_value item)
 {
     uint32_t text;
     if (is_forgettable(reader, item)) {
@@ -357,7 +358,8 @@ static void take_unknown(struct snapshot_reader *reader, struct pickle_object *c
     }
 }
 
-static int take_item(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
+static int snapshot_read_take_item(struct snapshot_reader *reader, struct pickle_object *container,
+                                   struct pickle_value item)
 {
     switch (container->role) {
     case ROLE_TRACE:
@@ -374,13 +376,13 @@ static int take_item(struct snapshot_reader *reader, struct pickle_object *conta
         reader->takes_segments = true;
         return segment_take(reader, item);
     default:
-        take_unknown(reader, container, item);
+        snapshot_read_take_unknown(reader, container, item);
         return VARVE_OK;
     }
 }
 
-static int take(void *context, struct pickle *pickle, struct pickle_object *container, const struct pickle_value *items,
-                size_t count)
+static int snapshot_read_take(void *context, struct pickle *pickle, struct pickle_object *container,
+                              const struct pickle_value *items, size_t count)
 {
     struct snapshot_reader *reader = context;
     (void)pickle;
@@ -392,7 +394,7 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
         return error;
     }
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
-        error = take_item(reader, container, items[i]);
+        error = snapshot_read_take_item(reader, container, items[i]);
     }
     return error;
 }
@@ -401,7 +403,7 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
 
 /* What is left when the file has ended: was it a snapshot, and has everything arrived where it was taken for?
  */
-static int check_root(struct snapshot_reader *reader, struct pickle_value root)
+static int snapshot_read_check_root(struct snapshot_reader *reader, struct pickle_value root)
 {
     reader->position = (struct snapshot_position){0};
     char description[PICKLE_DESCRIBE_BYTES];
@@ -448,7 +450,7 @@ static int skip_front(struct input_stream *input, struct varve_message *message)
 }
 
 /* The root of whatever notation the file has. */
-static int run(struct snapshot_reader *reader, struct pickle_value *root_out)
+static int snapshot_read_run(struct snapshot_reader *reader, struct pickle_value *root_out)
 {
     struct pickle *pickle = &reader->pickle;
     struct input_stream *input = pickle->input;
@@ -478,11 +480,11 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
                                 struct varve_message *message)
 {
     struct snapshot_reader reader = {.history = history_new()};
-    struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
+    struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = snapshot_read_take};
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
     struct pickle_value root = {0};
-    int error = run(&reader, &root);
-    VARVE_THEN(error, check_root(&reader, root));
+    int error = snapshot_read_run(&reader, &root);
+    VARVE_THEN(error, snapshot_read_check_root(&reader, root));
     pickle_close(&reader.pickle);
     input_stream_close(input);
     free(reader.frames);

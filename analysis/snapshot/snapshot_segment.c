@@ -110,8 +110,9 @@ static int take_block_field(struct snapshot_reader *reader, struct pickle_value 
 }
 
 /* Within its segment and behind the block before, which ends at `next`. */
-static int check_block(struct snapshot_reader *reader, uint64_t offset, const struct history_block *block,
-                       const struct history_segment *segment, uint64_t next)
+static int snapshot_segment_check_block(struct snapshot_reader *reader, uint64_t offset,
+                                        const struct history_block *block, const struct history_segment *segment,
+                                        uint64_t next)
 {
     uint64_t end = segment->addr + segment->size;
     if (block->size == 0) {
@@ -148,7 +149,7 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     if (!block.has_requested) {
         block.block.requested = block.block.state == HISTORY_INACTIVE ? 0 : block.block.size;
     }
-    error = check_block(reader, value.offset, &block.block, segment, *next);
+    error = snapshot_segment_check_block(reader, value.offset, &block.block, segment, *next);
     if (error != VARVE_OK) {
         return error;
     }
@@ -165,7 +166,7 @@ static int take_block(struct snapshot_reader *reader, struct pickle_value value,
     return VARVE_OK;
 }
 
-static int take_blocks(struct snapshot_reader *reader, struct segment_parts *parts)
+static int snapshot_segment_take_blocks(struct snapshot_reader *reader, struct segment_parts *parts)
 {
     uint64_t next = parts->segment.addr;
     struct snapshot_position position = reader->position;
@@ -203,8 +204,8 @@ static int take_segment_type(struct snapshot_reader *reader, struct pickle_value
 }
 
 /* Which is unknown if it is odd, or of no meaning. */
-static int take_optional(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                         struct history_segment *segment)
+static int snapshot_segment_take_optional(struct snapshot_reader *reader, struct pickle_value key,
+                                          struct pickle_value value, struct history_segment *segment)
 {
     int error = VARVE_OK;
     unsigned has = 0;
@@ -270,11 +271,11 @@ static int take_segment_field(struct snapshot_reader *reader, struct pickle_valu
         parts->blocks = value; /* they need the segment's address, which may come later */
         return VARVE_OK;
     default:
-        return take_optional(reader, key, value, segment);
+        return snapshot_segment_take_optional(reader, key, value, segment);
     }
 }
 
-static int check_segment(struct snapshot_reader *reader, uint64_t offset, const struct segment_parts *parts)
+static int snapshot_check_segment(struct snapshot_reader *reader, uint64_t offset, const struct segment_parts *parts)
 {
     if (!parts->has_addr || !parts->has_size || !parts->has_blocks) {
         return field_fail_missing(reader, offset,
@@ -300,13 +301,13 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
     }
     VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
-                                          : check_segment(reader, value.offset, &parts));
+                                          : snapshot_check_segment(reader, value.offset, &parts));
     if (error == VARVE_OK) {
         struct history_device *device = history_device(reader->history, parts.device);
         parts.segment.first_block = device->block_count;
         parts.segment.rest = rest_take(reader);
         pickle_retain(&reader->pickle.memory, parts.blocks);
-        error = take_blocks(reader, &parts);
+        error = snapshot_segment_take_blocks(reader, &parts);
         pickle_release(&reader->pickle.memory, parts.blocks);
     }
     if (error == VARVE_OK) {
@@ -320,7 +321,7 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 
 /* ---- order ---- */
 
-static int compare_segments(const void *left, const void *right)
+static int snapshot_compare_segments(const void *left, const void *right)
 {
     const struct history_segment *a = left, *b = right;
     return a->addr < b->addr ? -1 : a->addr > b->addr;
@@ -336,7 +337,7 @@ static void sort_segments(struct history_device *device)
     if (is_sorted) {
         return;
     }
-    qsort(device->segments, device->segment_count, sizeof(*device->segments), compare_segments);
+    qsort(device->segments, device->segment_count, sizeof(*device->segments), snapshot_compare_segments);
     struct history_block *blocks = memory_resize(NULL, device->block_count * sizeof(*blocks));
     size_t to = 0;
     for (size_t i = 0; i < device->segment_count; i++) {

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     struct history_settings *settings)
+static int snapshot_settings_take_text(struct snapshot_reader *reader, struct pickle_value key,
+                                       struct pickle_value value, struct history_settings *settings)
 {
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
@@ -95,7 +95,7 @@ static int take_setting(struct snapshot_reader *reader, struct pickle_value key,
 {
     switch (field_word(key)) {
     case WORD_CONF:
-        return take_text(reader, key, value, settings);
+        return snapshot_settings_take_text(reader, key, value, settings);
     case WORD_MAX_SPLIT_SIZE:
         return take_max_split(reader, key, value, &settings->max_split_size);
     case WORD_GC_THRESHOLD:

@@ -312,7 +312,7 @@ char *page_next_domain(struct database *database, const char *domain)
 
 /* ---- JSON ---- */
 
-static struct cJSON *sites_json(struct database *database, const struct page *page, const char *view)
+static struct cJSON *top_page_sites_json(struct database *database, const struct page *page, const char *view)
 {
     char from[200];
     sites_from(from, sizeof(from), view, page->order);
@@ -336,7 +336,7 @@ struct cJSON *page_json(struct database *database, const struct page *page)
     json_add(object, "totals", query_json(database, "SELECT * FROM " TOTAL_FROM, 0));
     json_add(object, "allocators", query_json(database, "SELECT * FROM " ALLOCATOR_FROM, 0));
     json_add(object, "processes", query_json(database, "SELECT * FROM " PROCESS_FROM, 0));
-    json_add(object, "lines", sites_json(database, page, "line_total"));
-    json_add(object, "callsites", sites_json(database, page, "callsite_total"));
+    json_add(object, "lines", top_page_sites_json(database, page, "line_total"));
+    json_add(object, "callsites", top_page_sites_json(database, page, "callsite_total"));
     return object;
 }

@@ -141,7 +141,7 @@ static void put_line(const struct show *show, size_t line, const char *text, enu
 
 /* Lines of a text, from line `skip` on, onto the screen from line `at` to before `end`; returns the
  * line after the last. */
-static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
+static size_t top_run_put_text(const char *text, size_t skip, size_t at, size_t end)
 {
     for (const char *line = text; *line != '\0';) {
         const size_t length = strcspn(line, "\n");
@@ -202,7 +202,7 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
         if (at + 1 < end) {
             screen_line(at + 1, heading, strcspn(heading, "\n"), SCREEN_REVERSE);
         }
-        put_text(list, fixed + show->scroll, at + fixed, end);
+        top_run_put_text(list, fixed + show->scroll, at + fixed, end);
     }
 }
 
@@ -219,13 +219,13 @@ static void draw_figures(struct show *show, size_t lines)
     show->page->allocators = lines > 30 ? 8 : lines > 20 ? 3 : 1;
     char *head = make_text(page_head, figures, show->page);
     char *list = make_text(page_list, figures, show->page);
-    size_t at = put_text(head, 0, 0, room > LINES_FOR_LIST ? room - LINES_FOR_LIST : room);
+    size_t at = top_run_put_text(head, 0, 0, room > LINES_FOR_LIST ? room - LINES_FOR_LIST : room);
     draw_list(show, list, at, room);
     free(head);
     free(list);
 }
 
-static int draw(struct show *show, struct varve_message *message)
+static int top_run_draw(struct show *show, struct varve_message *message)
 {
     static const char keys[] = "q end  s sort  Tab list  d domain  p pause  h help";
     static const char paused[] = "paused: p goes on";
@@ -343,7 +343,7 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
             must_draw = true;
         }
         if (error == VARVE_OK && (must_draw || state != shown)) {
-            error = draw(show, message);
+            error = top_run_draw(show, message);
             shown = state;
         }
         int key = error == VARVE_OK ? screen_wait(LOOK_EVERY_NS) : SCREEN_NO_KEY;

@@ -37,7 +37,7 @@ static struct {
 static volatile sig_atomic_t ending_signal;
 static volatile sig_atomic_t has_resized;
 
-static void on_signal(int number)
+static void top_screen_on_signal(int number)
 {
     if (number == SIGWINCH) {
         has_resized = 1;
@@ -87,7 +87,7 @@ static void tell_size(void)
 
 int screen_begin(struct varve_message *message)
 {
-    struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART: waiting for a key ends */
+    struct sigaction action = {.sa_handler = top_screen_on_signal}; /* without SA_RESTART: waiting for a key ends */
     ending_signal = 0;
     has_resized = 0;
     for (size_t i = 0; i < HANDLED_SIGNALS; i++) {

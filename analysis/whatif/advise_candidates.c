@@ -38,7 +38,7 @@ static size_t item_length(const char *text)
     return length;
 }
 
-static bool add_item(struct candidate *out, const char *item)
+static bool advise_candidates_add_item(struct candidate *out, const char *item)
 {
     size_t used = strlen(out->rest);
     for (size_t i = 0; i < CANDIDATE_OPTIONS; i++) {
@@ -76,14 +76,14 @@ static bool parse_items(const char *conf, struct candidate *out)
         size_t length = item_length(at);
         bool is_last = at[length] == '\0';
         at[length] = '\0';
-        is_whole = length == 0 || add_item(out, at);
+        is_whole = length == 0 || advise_candidates_add_item(out, at);
         at += length + (is_last ? 0 : 1);
     }
     return is_whole;
 }
 
 /* What the figures of a snapshot say, whose string is in the words of another version. */
-static void add_figures(const struct history_settings *settings, struct candidate *out)
+static void advise_candidates_add_figures(const struct history_settings *settings, struct candidate *out)
 {
     bool is_uniform = true;
     for (size_t i = 1; i < sizeof(settings->divisions) / sizeof(settings->divisions[0]); i++) {
@@ -119,15 +119,16 @@ bool candidate_of_history(const struct history *history, struct candidate *out)
         return true;
     }
     *out = (struct candidate){.rest = ""};
-    add_figures(&history->settings, out);
+    advise_candidates_add_figures(&history->settings, out);
     return history->settings.text[0] == '\0';
 }
 
 /* ---- values ---- */
 
-static void add_value(struct candidate_range *range, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void advise_candidates_add_value(struct candidate_range *range, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static void add_value(struct candidate_range *range, const char *format, ...)
+static void advise_candidates_add_value(struct candidate_range *range, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -199,13 +200,14 @@ static struct candidate_range max_split_range(const struct history *history)
         total += sizes[i].bytes;
     }
     if (count > 0) {
-        add_value(&range, "%" PRIu64, plain.large_segment_size / MIB); /* the least that PyTorch takes */
+        advise_candidates_add_value(&range, "%" PRIu64,
+                                    plain.large_segment_size / MIB); /* the least that PyTorch takes */
     }
     uint64_t below = 0, share = 1;
     for (size_t i = 0; i + 1 < count; i++) { /* above the largest it would change nothing */
         below += sizes[i].bytes;
         if (below >= total / (SHARES + 1) * share) {
-            add_value(&range, "%" PRIu64, sizes[i].size + 1);
+            advise_candidates_add_value(&range, "%" PRIu64, sizes[i].size + 1);
             while (share <= SHARES && below >= total / (SHARES + 1) * share) {
                 share++;
             }
@@ -222,18 +224,18 @@ struct candidate_range candidate_range(const struct history *history, enum candi
     struct candidate_range range = {.count = 0};
     switch (option) {
     case CANDIDATE_EXPANDABLE:
-        add_value(&range, "True");
+        advise_candidates_add_value(&range, "True");
         break;
     case CANDIDATE_MAX_SPLIT:
         return max_split_range(history);
     case CANDIDATE_ROUNDUP:
         for (size_t i = 0; i < sizeof(divisions) / sizeof(divisions[0]); i++) {
-            add_value(&range, "%s", divisions[i]);
+            advise_candidates_add_value(&range, "%s", divisions[i]);
         }
         break;
     case CANDIDATE_GC:
         for (size_t i = 0; has_limit && i < sizeof(thresholds) / sizeof(thresholds[0]); i++) {
-            add_value(&range, "%s", thresholds[i]);
+            advise_candidates_add_value(&range, "%s", thresholds[i]);
         }
         break;
     default:

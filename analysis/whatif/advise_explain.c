@@ -70,7 +70,7 @@ struct explain {
 
 /* ---- plays ---- */
 
-static void note_request(void *context, struct varve_alloc *alloc, bool has_failed)
+static void advise_explain_note_request(void *context, struct varve_alloc *alloc, bool has_failed)
 {
     struct play *play = context;
     unsigned device = (unsigned)varve_alloc_get_device(alloc)->index;
@@ -118,7 +118,7 @@ static struct whatif_setting as_whatif(const struct explain *explain, struct pla
         .capacity = setting->kind == EXPLAIN_POLICY ? play->limit : 0,
         .counts_addresses = play->counts_addresses,
         .empty_cache_before = setting->empty_event,
-        .observe = note_request,
+        .observe = advise_explain_note_request,
         .observe_context = play,
     };
 }
@@ -150,7 +150,7 @@ static const struct play *play_one(struct explain *explain, size_t setting, uint
     return find_play(explain, setting, limit, false);
 }
 
-static bool has_failed(const struct play *play, unsigned device, size_t request)
+static bool advise_explain_has_failed(const struct play *play, unsigned device, size_t request)
 {
     size_t low = 0;
     size_t high = play->failed_count;
@@ -180,7 +180,7 @@ static bool was_recorded(const struct explain *explain, const struct failed *fai
 static bool serves(const struct explain *explain, const struct play *play, size_t failure)
 {
     const struct explain_failure *target = &explain->failures[failure];
-    if (play->error != VARVE_OK || has_failed(play, target->device, target->request)) {
+    if (play->error != VARVE_OK || advise_explain_has_failed(play, target->device, target->request)) {
         return false;
     }
     for (size_t i = 0; i < play->failed_count; i++) {
@@ -194,7 +194,7 @@ static bool serves(const struct explain *explain, const struct play *play, size_
 
 /* ---- settings ---- */
 
-static struct setting *add_setting(struct explain *explain, enum explain_kind kind, unsigned family)
+static struct setting *advise_explain_add_setting(struct explain *explain, enum explain_kind kind, unsigned family)
 {
     struct setting *setting = memory_resize(NULL, sizeof(*setting));
     *setting = (struct setting){.kind = kind, .family = family, .policy = explain->options.policy};
@@ -208,7 +208,7 @@ static struct setting *add_setting(struct explain *explain, enum explain_kind ki
 static void add_candidate(struct explain *explain, unsigned family, const struct candidate *candidate,
                           const struct candidate *changed)
 {
-    struct setting *setting = add_setting(explain, EXPLAIN_SETTING, family);
+    struct setting *setting = advise_explain_add_setting(explain, EXPLAIN_SETTING, family);
     candidate_text(changed, setting->change);
     candidate_text(candidate, setting->conf);
 }
@@ -228,7 +228,7 @@ static void add_option(struct explain *explain, const struct candidate *recorded
     if (recorded->values[option].text[0] != '\0') {
         struct candidate candidate = *recorded;
         struct candidate left_out = {.rest = ""};
-        struct setting *setting = add_setting(explain, EXPLAIN_SETTING, option + 1);
+        struct setting *setting = advise_explain_add_setting(explain, EXPLAIN_SETTING, option + 1);
         candidate.values[option].text[0] = '\0';
         candidate_text(&candidate, setting->conf);
         left_out.values[option] = recorded->values[option];
@@ -259,13 +259,13 @@ static void add_others(struct explain *explain, const struct candidate *recorded
     candidate_text(recorded, conf);
     struct setting *setting;
     if (strstr(conf, "research_after_release") == NULL) {
-        setting = add_setting(explain, EXPLAIN_RULE, FAMILY_RULE);
+        setting = advise_explain_add_setting(explain, EXPLAIN_RULE, FAMILY_RULE);
         snprintf(setting->change, sizeof(setting->change), "research_after_release:True");
         snprintf(setting->conf, sizeof(setting->conf), "%s%sresearch_after_release:True", conf,
                  conf[0] != '\0' ? "," : "");
     }
     if (conf[0] != '\0') {
-        setting = add_setting(explain, EXPLAIN_SETTING, FAMILY_DEFAULTS);
+        setting = advise_explain_add_setting(explain, EXPLAIN_SETTING, FAMILY_DEFAULTS);
         snprintf(setting->change, sizeof(setting->change), "no settings");
     }
 }
@@ -276,7 +276,7 @@ static void add_policies(struct explain *explain)
     const char *const *policies = varve_alloc_policies();
     for (unsigned i = 0; policies[i] != NULL; i++) {
         if (strcmp(policies[i], recorded) != 0) {
-            struct setting *setting = add_setting(explain, EXPLAIN_POLICY, FAMILY_POLICIES + i);
+            struct setting *setting = advise_explain_add_setting(explain, EXPLAIN_POLICY, FAMILY_POLICIES + i);
             snprintf(setting->change, sizeof(setting->change), "%s", policies[i]);
             setting->policy = policies[i];
             setting->is_recorded = true; /* as far as it has such settings */
@@ -296,7 +296,7 @@ static void add_settings(struct explain *explain)
     explain->has_settings = true;
 }
 
-static void add_pairs(struct explain *explain)
+static void advise_explain_add_pairs(struct explain *explain)
 {
     struct candidate recorded;
     candidate_of_history(explain->history, &recorded);
@@ -331,7 +331,7 @@ static void add_empty_caches(struct explain *explain, size_t failure)
     }
     for (unsigned k = 0; k < EMPTY_MOMENTS; k++) {
         if (best[k] != 0 && (k == 0 || best[k] != best[k - 1])) {
-            struct setting *setting = add_setting(explain, EXPLAIN_EMPTY_CACHE, FAMILY_EMPTY_CACHE);
+            struct setting *setting = advise_explain_add_setting(explain, EXPLAIN_EMPTY_CACHE, FAMILY_EMPTY_CACHE);
             setting->is_recorded = true;
             snprintf(setting->change, sizeof(setting->change), "torch.cuda.empty_cache()");
             setting->empty_event = best[k];
@@ -368,7 +368,7 @@ static unsigned complexity(const char *change)
     return count;
 }
 
-static int compare_numbers(uint64_t a, uint64_t b)
+static int advise_explain_compare_numbers(uint64_t a, uint64_t b)
 {
     return a < b ? -1 : a > b;
 }
@@ -378,14 +378,15 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
 {
     const struct explain_answer *a = a_untyped;
     const struct explain_answer *b = b_untyped;
-    int order = compare_numbers(a->kind, b->kind);
-    order = order != 0 ? order : compare_numbers(a->is_luck, b->is_luck);
-    order = order != 0 ? order : compare_numbers(a->failures, b->failures);
-    order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
-    order = order != 0 ? order : compare_numbers(a->device_ns, b->device_ns);
-    order =
-        order != 0 ? order : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
-    return order != 0 ? order : compare_numbers(a->number, b->number);
+    int order = advise_explain_compare_numbers(a->kind, b->kind);
+    order = order != 0 ? order : advise_explain_compare_numbers(a->is_luck, b->is_luck);
+    order = order != 0 ? order : advise_explain_compare_numbers(a->failures, b->failures);
+    order = order != 0 ? order : advise_explain_compare_numbers(complexity(a->change), complexity(b->change));
+    order = order != 0 ? order : advise_explain_compare_numbers(a->device_ns, b->device_ns);
+    order = order != 0 ? order
+                       : advise_explain_compare_numbers((uint64_t)a->figures.peak_reserved,
+                                                        (uint64_t)b->figures.peak_reserved);
+    return order != 0 ? order : advise_explain_compare_numbers(a->number, b->number);
 }
 
 static struct explain_answer answer_of(const struct explain *explain, size_t number, const struct play *play)
@@ -442,8 +443,8 @@ static size_t take_answer(const struct explain *explain, const struct explain_an
     return count;
 }
 
-static size_t collect(const struct explain *explain, size_t failure, struct explain_answer answers[EXPLAIN_ANSWERS_MAX],
-                      size_t *tried_out)
+static size_t advise_explain_collect(const struct explain *explain, size_t failure,
+                                     struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
 {
     uint64_t limit = explain->facts.limit;
     *tried_out = 0;
@@ -474,12 +475,12 @@ size_t explain_find(struct explain *explain, size_t failure, struct explain_answ
         add_empty_caches(explain, failure);
     }
     play_all(explain, failure);
-    size_t count = collect(explain, failure, answers, tried_out);
+    size_t count = advise_explain_collect(explain, failure, answers, tried_out);
     if (!explain->has_pairs &&
         (count == 0 || answers[0].kind != EXPLAIN_SETTING || answers[0].is_luck || answers[0].failures > 0)) {
-        add_pairs(explain);
+        advise_explain_add_pairs(explain);
         play_all(explain, failure);
-        count = collect(explain, failure, answers, tried_out);
+        count = advise_explain_collect(explain, failure, answers, tried_out);
     }
     return count;
 }
@@ -488,7 +489,7 @@ bool explain_fails_again(const struct explain *explain, size_t failure)
 {
     const struct play *play = find_play(explain, 0, explain->facts.limit, false);
     const struct explain_failure *target = &explain->failures[failure];
-    return play->error == VARVE_OK && has_failed(play, target->device, target->request);
+    return play->error == VARVE_OK && advise_explain_has_failed(play, target->device, target->request);
 }
 
 /* ---- the smallest limit ---- */
@@ -565,7 +566,7 @@ static void list_failures(struct explain *explain)
     explain->facts.failures = explain->failures;
 }
 
-static int find_limit(struct explain *explain, struct varve_message *message)
+static int advise_explain_find_limit(struct explain *explain, struct varve_message *message)
 {
     const struct replay_before *before = whatif_recorded(explain->whatif);
     explain->facts.is_given = explain->options.memory_limit != 0;
@@ -591,12 +592,12 @@ int explain_open(const struct history *history, const struct explain_options *op
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
     int error = whatif_open(history, &explain->whatif, message);
-    VARVE_THEN(error, find_limit(explain, message));
+    VARVE_THEN(error, advise_explain_find_limit(explain, message));
     if (error != VARVE_OK) {
         explain_close(explain);
         return error;
     }
-    add_setting(explain, EXPLAIN_SETTING, FAMILY_RECORDED)->is_recorded = true;
+    advise_explain_add_setting(explain, EXPLAIN_SETTING, FAMILY_RECORDED)->is_recorded = true;
     play_one(explain, 0, explain->facts.limit);
     *explain_out = explain;
     return VARVE_OK;

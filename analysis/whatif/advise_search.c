@@ -3,7 +3,7 @@
  * The search has two rounds. First each option alone, from the program's own setting and from PyTorch's defaults; then
  * pairs of what did best, with every value of the option that rounds sizes beside expandable segments. More would find
  * little: options act on the same free memory. What helps is compared by failures, then by peak reserved with a charge
- * for options and time (cost_of).
+ * for options and time (advise_search_cost_of).
  */
 #include "analysis/whatif/advise_search.h"
 
@@ -78,7 +78,7 @@ static void play_trials(struct advice *advice, struct whatif *whatif, const stru
 }
 
 /* Garbage collection goes by a limit: without one nothing can be said of it, and it stays as it is. */
-static bool is_open(const struct advice *advice, int option)
+static bool advise_search_is_open(const struct advice *advice, int option)
 {
     return option != CANDIDATE_GC || advice->limit != 0 || advice->capacity != 0;
 }
@@ -88,7 +88,7 @@ static struct candidate defaults_of(const struct advice *advice)
 {
     struct candidate defaults = advice->own.candidate;
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        if (is_open(advice, option)) {
+        if (advise_search_is_open(advice, option)) {
             defaults.values[option].text[0] = '\0';
         }
     }
@@ -100,9 +100,10 @@ static void add_singles(struct advice *advice, const struct history *history, co
 {
     add_trial(advice, base);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        struct candidate_range range = candidate_range(history, (enum candidate_option)option, is_open(advice, option));
+        struct candidate_range range =
+            candidate_range(history, (enum candidate_option)option, advise_search_is_open(advice, option));
         struct candidate candidate = *base;
-        if (!is_open(advice, option)) {
+        if (!advise_search_is_open(advice, option)) {
             continue;
         }
         candidate.values[option].text[0] = '\0';
@@ -143,7 +144,7 @@ static const struct advise_trial *best_with(const struct advice *advice, int opt
     return best;
 }
 
-static void add_pairs(struct advice *advice, const struct history *history)
+static void advise_search_add_pairs(struct advice *advice, const struct history *history)
 {
     struct candidate_value values[CANDIDATE_OPTIONS] = {{""}};
     struct candidate_range rounding = candidate_range(history, CANDIDATE_ROUNDUP, false);
@@ -217,7 +218,7 @@ bool advise_helps(const struct advice *advice, const struct advise_trial *trial)
 
 typedef bool (*may_be_picked)(const struct advice *advice, const struct advise_trial *trial);
 
-static bool any(const struct advice *advice, const struct advise_trial *trial)
+static bool advise_search_any(const struct advice *advice, const struct advise_trial *trial)
 {
     (void)advice;
     (void)trial;
@@ -237,7 +238,7 @@ static bool without_price(const struct advice *advice, const struct advise_trial
 
 /* Peak reserved, and a hundredth of it for each option, and as large a share of it as the run takes
  * longer: less is better. */
-static double cost_of(const struct advice *advice, const struct advise_trial *trial)
+static double advise_search_cost_of(const struct advice *advice, const struct advise_trial *trial)
 {
     double more = (double)trial->outcome.result.device_ns - (double)advice->own.outcome.result.device_ns;
     double longer = advice->duration_ns > 0 && more > 0 ? more / (double)advice->duration_ns : 0;
@@ -254,7 +255,7 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
             continue;
         }
         int64_t fewer = best != NULL ? figures_of(best)->ooms - figures_of(trial)->ooms : 1;
-        if (fewer > 0 || (fewer == 0 && cost_of(advice, trial) < cost_of(advice, best))) {
+        if (fewer > 0 || (fewer == 0 && advise_search_cost_of(advice, trial) < advise_search_cost_of(advice, best))) {
             best = trial;
         }
     }
@@ -272,7 +273,7 @@ static bool has_effect(const struct advice *advice, const struct history *histor
 static void pick_all(struct advice *advice, const struct history *history)
 {
     static const may_be_picked tests[] = {
-        [ADVISE_BEST] = any,
+        [ADVISE_BEST] = advise_search_any,
         [ADVISE_WITHOUT_EXPANDABLE] = without_expandable,
         [ADVISE_WITHOUT_PRICE] = without_price,
     };
@@ -313,18 +314,18 @@ static void find_waste(struct advice *advice, const struct history *history, str
 
 /* ---- all of it ---- */
 
-static void search(struct advice *advice, const struct history *history, struct whatif *whatif,
-                   const struct advise_options *options)
+static void advise_search_search(struct advice *advice, const struct history *history, struct whatif *whatif,
+                                 const struct advise_options *options)
 {
     struct candidate defaults = defaults_of(advice);
     add_singles(advice, history, &advice->own.candidate);
     add_singles(advice, history, &defaults);
     play_trials(advice, whatif, options, 0);
     size_t first = advice->trial_count;
-    add_pairs(advice, history);
+    advise_search_add_pairs(advice, history);
     play_trials(advice, whatif, options, first);
     if (advice->capacity != 0) {
-        const struct advise_trial *best = pick(advice, any);
+        const struct advise_trial *best = pick(advice, advise_search_any);
         struct advise_trial chosen = best != NULL ? *best : advice->own; /* the trials move */
         first = advice->trial_count;
         add_fractions(advice, &advice->own);
@@ -380,7 +381,7 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
     if (error != VARVE_OK) {
         return error;
     }
-    search(out, history, whatif, options);
+    advise_search_search(out, history, whatif, options);
     pick_all(out, history);
     out->least_ooms = figures_of(&out->own)->ooms;
     for (size_t i = 0; i < out->trial_count; i++) {

@@ -53,9 +53,9 @@ struct reader {
     uint64_t bytes; /* of all buffers so far */
 };
 
-static int fail(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int buffer_file_fail(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static int fail(struct reader *reader, const char *format, ...)
+static int buffer_file_fail(struct reader *reader, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -67,7 +67,7 @@ static int fail(struct reader *reader, const char *format, ...)
 }
 
 /* The next line, without its end; it lives until the next call. At the end: `bytes` is NULL. */
-static int next_line(struct reader *reader, struct text *line_out)
+static int buffer_file_next_line(struct reader *reader, struct text *line_out)
 {
     struct input_stream *input = reader->input;
     for (;;) {
@@ -86,7 +86,7 @@ static int next_line(struct reader *reader, struct text *line_out)
         }
         if (there >= LINE_BYTES_MAX) {
             reader->line++;
-            return fail(reader, "longer than %zu bytes", LINE_BYTES_MAX);
+            return buffer_file_fail(reader, "longer than %zu bytes", LINE_BYTES_MAX);
         }
         int error = input_stream_fill(input, there + 1, reader->message);
         if (error != VARVE_OK) {
@@ -96,7 +96,7 @@ static int next_line(struct reader *reader, struct text *line_out)
 }
 
 /* Returns how many fields there are, of which at most FIELDS_MAX are set. Blanks around a field are no part of it. */
-static int split(struct text line, struct text fields[FIELDS_MAX])
+static int buffer_file_split(struct text line, struct text fields[FIELDS_MAX])
 {
     int count = 0;
     const char *at = line.bytes;
@@ -122,13 +122,13 @@ static int split(struct text line, struct text fields[FIELDS_MAX])
     }
 }
 
-static bool is_text(struct text text, const char *name)
+static bool buffer_file_is_text(struct text text, const char *name)
 {
     return text.count == strlen(name) && memcmp(text.bytes, name, text.count) == 0;
 }
 
 /* No control characters. */
-static bool is_plain(struct text text)
+static bool buffer_file_is_plain(struct text text)
 {
     for (size_t i = 0; i < text.count; i++) {
         unsigned char byte = (unsigned char)text.bytes[i];
@@ -142,7 +142,7 @@ static bool is_plain(struct text text)
 static enum column column_of(struct text name)
 {
     for (size_t i = 0; i < sizeof(column_names) / sizeof(column_names[0]); i++) {
-        if (is_text(name, column_names[i].name)) {
+        if (buffer_file_is_text(name, column_names[i].name)) {
             return column_names[i].column;
         }
     }
@@ -161,9 +161,9 @@ static const char *column_name(enum column column)
 static int take_header(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
-    reader->field_count = split(line, fields);
+    reader->field_count = buffer_file_split(line, fields);
     if (reader->field_count > FIELDS_MAX) {
-        return fail(reader, "more than %d columns", FIELDS_MAX);
+        return buffer_file_fail(reader, "more than %d columns", FIELDS_MAX);
     }
     for (int i = 0; i < COLUMN_LIMIT; i++) {
         reader->field_of[i] = -1;
@@ -171,21 +171,21 @@ static int take_header(struct reader *reader, struct text line)
     for (int i = 0; i < reader->field_count; i++) {
         enum column column = column_of(fields[i]);
         if (column == COLUMN_UNSUPPORTED) {
-            return fail(reader, "buffers with a column '%.*s' can't be placed here", SHOWN(fields[i]));
+            return buffer_file_fail(reader, "buffers with a column '%.*s' can't be placed here", SHOWN(fields[i]));
         }
         if (column == COLUMN_SKIPPED) {
             continue;
         }
         if (reader->field_of[column] >= 0) {
-            return fail(reader, "two columns for %s", column_name(column));
+            return buffer_file_fail(reader, "two columns for %s", column_name(column));
         }
         reader->field_of[column] = i;
-        reader->is_end_inclusive = reader->is_end_inclusive || is_text(fields[i], "end");
+        reader->is_end_inclusive = reader->is_end_inclusive || buffer_file_is_text(fields[i], "end");
     }
     for (int i = 0; i < COLUMN_OFFSET; i++) {
         if (reader->field_of[i] < 0) {
-            return fail(reader, "no column '%s': the first line names the columns, id,lower,upper,size",
-                        column_name((enum column)i));
+            return buffer_file_fail(reader, "no column '%s': the first line names the columns, id,lower,upper,size",
+                                    column_name((enum column)i));
         }
     }
     reader->file->has_offsets = reader->field_of[COLUMN_OFFSET] >= 0;
@@ -198,7 +198,7 @@ static int take_number(struct reader *reader, const struct text *fields, enum co
     char digits[32];
     if (text.count == 0 || text.count >= sizeof(digits) || (text.bytes[0] != '-' && text.bytes[0] < '0') ||
         text.bytes[0] > '9') {
-        return fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
+        return buffer_file_fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
     }
     memcpy(digits, text.bytes, text.count);
     digits[text.count] = '\0';
@@ -206,13 +206,13 @@ static int take_number(struct reader *reader, const struct text *fields, enum co
     char *end;
     *number_out = strtoll(digits, &end, 10);
     if (end != digits + text.count || end == digits) {
-        return fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
+        return buffer_file_fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
     }
     if (errno == ERANGE) {
-        return fail(reader, "%s %.*s does not fit into 64 bits", column_name(column), SHOWN(text));
+        return buffer_file_fail(reader, "%s %.*s does not fit into 64 bits", column_name(column), SHOWN(text));
     }
     if (*number_out < 0 && column >= COLUMN_SIZE) {
-        return fail(reader, "%s %" PRId64 " is negative", column_name(column), *number_out);
+        return buffer_file_fail(reader, "%s %" PRId64 " is negative", column_name(column), *number_out);
     }
     return VARVE_OK;
 }
@@ -235,12 +235,12 @@ static void add_buffer(struct buffer_file *file, struct text id, const struct pl
 static int take_buffer(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
-    int count = split(line, fields);
+    int count = buffer_file_split(line, fields);
     if (count != reader->field_count) {
-        return fail(reader, "%d fields, but the first line names %d columns", count, reader->field_count);
+        return buffer_file_fail(reader, "%d fields, but the first line names %d columns", count, reader->field_count);
     }
-    if (!is_plain(fields[reader->field_of[COLUMN_ID]])) {
-        return fail(reader, "the id has a control character");
+    if (!buffer_file_is_plain(fields[reader->field_of[COLUMN_ID]])) {
+        return buffer_file_fail(reader, "the id has a control character");
     }
     int64_t numbers[COLUMN_LIMIT] = {0};
     for (int i = COLUMN_LOWER; i < COLUMN_LIMIT; i++) {
@@ -253,11 +253,11 @@ static int take_buffer(struct reader *reader, struct text line)
         numbers[COLUMN_UPPER]++;
     }
     if (numbers[COLUMN_LOWER] >= numbers[COLUMN_UPPER]) {
-        return fail(reader, "the buffer ends at %" PRId64 ", no later than it begins, at %" PRId64,
-                    numbers[COLUMN_UPPER], numbers[COLUMN_LOWER]);
+        return buffer_file_fail(reader, "the buffer ends at %" PRId64 ", no later than it begins, at %" PRId64,
+                                numbers[COLUMN_UPPER], numbers[COLUMN_LOWER]);
     }
     if ((uint64_t)numbers[COLUMN_SIZE] > PLACEMENT_BYTES_MAX - reader->bytes) {
-        return fail(reader, "with this one the buffers have more than 2^62 bytes");
+        return buffer_file_fail(reader, "with this one the buffers have more than 2^62 bytes");
     }
     reader->bytes += (uint64_t)numbers[COLUMN_SIZE];
     add_buffer(reader->file, fields[reader->field_of[COLUMN_ID]],
@@ -268,11 +268,11 @@ static int take_buffer(struct reader *reader, struct text line)
     return VARVE_OK;
 }
 
-static int take_lines(struct reader *reader)
+static int buffer_file_take_lines(struct reader *reader)
 {
     for (;;) {
         struct text line;
-        int error = next_line(reader, &line);
+        int error = buffer_file_next_line(reader, &line);
         if (error != VARVE_OK) {
             return error;
         }
@@ -297,7 +297,7 @@ int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file
     const struct file_kind *kind; /* no matter: this is for a byte order mark */
     *file = (struct buffer_file){0};
     int error = input_stream_kind(input, &kind, message);
-    VARVE_THEN(error, take_lines(&reader));
+    VARVE_THEN(error, buffer_file_take_lines(&reader));
     input_stream_close(input);
     if (error != VARVE_OK) {
         buffer_file_free(file);
@@ -325,8 +325,8 @@ bool buffer_file_recognise(const char *path)
     }
     const struct file_kind *kind = NULL;
     bool is_one = input_stream_kind(reader.input, &kind, &ignored) == VARVE_OK && kind == NULL &&
-                  next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
-                  memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
+                  buffer_file_next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
+                  memchr(line.bytes, ',', line.count) != NULL && buffer_file_is_plain(line);
     for (size_t i = 0; is_one && i < line.count; i++) {
         is_one = line.bytes[i] != '{' && line.bytes[i] != '[' && line.bytes[i] != '(';
     }

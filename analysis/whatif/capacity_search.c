@@ -17,8 +17,8 @@
 
 /* ---- call sites ---- */
 
-static enum varve_frame_rank rank_of(const struct history *history, const struct history_frame *frame,
-                                     const struct varve_plumbing *plumbing)
+static enum varve_frame_rank capacity_search_rank_of(const struct history *history, const struct history_frame *frame,
+                                                     const struct varve_plumbing *plumbing)
 {
     const char *file = history->texts[frame->file];
     struct varve_writer_symbol symbol = {
@@ -30,7 +30,7 @@ static enum varve_frame_rank rank_of(const struct history *history, const struct
     return varve_plumbing_rank(plumbing, &symbol);
 }
 
-static struct capacity_place place_of(const struct history *history, const struct history_frame *frame)
+static struct capacity_place capacity_search_place_of(const struct history *history, const struct history_frame *frame)
 {
     return (struct capacity_place){
         .function = history->texts[frame->function],
@@ -65,7 +65,7 @@ static void name_site(const struct history *history, const struct history_stack 
     const struct history_frame *user = NULL, *innermost = NULL, *caller = NULL;
     enum varve_frame_rank user_rank = VARVE_FRAME_PLUMBING;
     for (uint32_t i = 0; i < stack->frame_count; i++) {
-        enum varve_frame_rank rank = rank_of(history, &frames[i], plumbing);
+        enum varve_frame_rank rank = capacity_search_rank_of(history, &frames[i], plumbing);
         if (user == NULL || rank > user_rank) {
             user = &frames[i];
             user_rank = rank;
@@ -77,10 +77,10 @@ static void name_site(const struct history *history, const struct history_stack 
         }
     }
     if (user != NULL) {
-        site->user = place_of(history, user);
+        site->user = capacity_search_place_of(history, user);
     }
     if (innermost != NULL && innermost != user) {
-        site->inner = place_of(history, caller != NULL && caller < user ? caller : innermost);
+        site->inner = capacity_search_place_of(history, caller != NULL && caller < user ? caller : innermost);
     }
 }
 
@@ -266,7 +266,7 @@ struct gone {
     struct map keys; /* of sites */
 };
 
-static bool is_gone(void *context, const struct history_event *event)
+static bool capacity_search_is_gone(void *context, const struct history_event *event)
 {
     const struct gone *gone = context;
     return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != NULL;
@@ -281,7 +281,7 @@ static bool runs_without(struct whatif *whatif, const struct history *history, c
         map_put(&gone.keys, load->sites[i].key, 0);
     }
     alone.stop_at_oom = true;
-    alone.skip = is_gone;
+    alone.skip = capacity_search_is_gone;
     alone.skip_context = &gone;
     struct whatif_outcome outcome;
     whatif_play(whatif, &alone, 1, 1, &outcome, NULL);

@@ -153,7 +153,7 @@ static void next_probes(struct search *search, const struct frontier_options *op
     search->frontier->safe = next * FRONTIER_STEP;
 }
 
-static void enter(struct search *search, uint64_t step, const struct whatif_outcome *outcome)
+static void frontier_search_enter(struct search *search, uint64_t step, const struct whatif_outcome *outcome)
 {
     struct frontier *frontier = search->frontier;
     bool passes = outcome->error == VARVE_OK && outcome->result.ooms == 0;
@@ -189,7 +189,7 @@ static bool play_round(struct whatif *whatif, struct search *searches, size_t co
     struct whatif_outcome *outcomes = memory_resize(NULL, (round.count + 1) * sizeof(*outcomes));
     whatif_play(whatif, round.settings, round.count, threads, outcomes, NULL);
     for (size_t i = 0; i < round.count; i++) {
-        enter(round.searches[i], round.steps[i], &outcomes[i]);
+        frontier_search_enter(round.searches[i], round.steps[i], &outcomes[i]);
     }
     free(outcomes);
     free(round.settings);

@@ -16,8 +16,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
 }
 
 /* What was live before the first event: its bytes, and its blocks in `sizes`. */
-static int add_start(const struct history *history, const struct history_device *device, struct map *sizes,
-                     uint64_t *live_out, struct varve_message *message)
+static int live_demand_add_start(const struct history *history, const struct history_device *device, struct map *sizes,
+                                 uint64_t *live_out, struct varve_message *message)
 {
     uint64_t reserved = 0;
     int error = replay_reserved_at_start(device, &reserved, message);
@@ -38,8 +38,8 @@ static int add_start(const struct history *history, const struct history_device 
     return error;
 }
 
-static void add_events(const struct history_device *device, struct map *sizes, uint64_t live,
-                       struct whatif_demand *demand)
+static void live_demand_add_events(const struct history_device *device, struct map *sizes, uint64_t live,
+                                   struct whatif_demand *demand)
 {
     uint64_t load = live, load_all = live;
     for (size_t i = 0; i < device->event_count; i++) {
@@ -78,9 +78,9 @@ int whatif_demand_load(const struct history *history, struct whatif_demand *dema
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct map sizes = {0};
         uint64_t live;
-        error = add_start(history, &history->devices[i], &sizes, &live, message);
+        error = live_demand_add_start(history, &history->devices[i], &sizes, &live, message);
         if (error == VARVE_OK) {
-            add_events(&history->devices[i], &sizes, live, demand_out);
+            live_demand_add_events(&history->devices[i], &sizes, live, demand_out);
         }
         map_free(&sizes);
     }

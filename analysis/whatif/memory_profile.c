@@ -28,17 +28,17 @@ struct requests {
     size_t count;
 };
 
-static uint64_t block_bytes(const struct history_lifetime *lifetime)
+static uint64_t memory_profile_block_bytes(const struct history_lifetime *lifetime)
 {
     return (lifetime->size + BLOCK_UNIT - 1) / BLOCK_UNIT * BLOCK_UNIT;
 }
 
 static bool are_alike(const struct history_lifetime *a, const struct history_lifetime *b)
 {
-    return block_bytes(a) == block_bytes(b) && a->stream == b->stream;
+    return memory_profile_block_bytes(a) == memory_profile_block_bytes(b) && a->stream == b->stream;
 }
 
-static void gather(const struct history_lifetimes *lifetimes, struct requests *out)
+static void memory_profile_gather(const struct history_lifetimes *lifetimes, struct requests *out)
 {
     out->items = memory_resize(NULL, (lifetimes->count + 1) * sizeof(struct history_lifetime *));
     out->count = 0;
@@ -88,7 +88,7 @@ static size_t find_period(const struct requests *requests)
 }
 
 /* The event that begins request `number`, or the end. */
-static int64_t begin_of(const struct requests *requests, size_t number)
+static int64_t memory_profile_begin_of(const struct requests *requests, size_t number)
 {
     return number < requests->count ? requests->items[number]->lower : INT64_MAX;
 }
@@ -97,12 +97,13 @@ static int64_t begin_of(const struct requests *requests, size_t number)
 static void make_buffers(const struct requests *requests, size_t first, size_t count, bool repeats,
                          struct placement_buffer *buffers)
 {
-    int64_t begin = begin_of(requests, first);
-    int64_t end = begin_of(requests, first + count), next_end = begin_of(requests, first + 2 * count);
+    int64_t begin = memory_profile_begin_of(requests, first);
+    int64_t end = memory_profile_begin_of(requests, first + count),
+            next_end = memory_profile_begin_of(requests, first + 2 * count);
     for (size_t i = 0; i < count; i++) {
         const struct history_lifetime *lifetime = requests->items[first + i];
         buffers[i] = (struct placement_buffer){
-            .lower = lifetime->lower, .upper = lifetime->upper, .size = block_bytes(lifetime)};
+            .lower = lifetime->lower, .upper = lifetime->upper, .size = memory_profile_block_bytes(lifetime)};
         if (repeats && lifetime->upper > next_end) {
             buffers[i].size = 0;
         } else if (repeats && lifetime->upper > end) {
@@ -128,7 +129,7 @@ static int make_plan(const struct history *history, const struct requests *reque
     int error = placement_solve(buffers, count, &options, &result, message);
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct varve_alloc_plan_entry){
-            .bytes = block_bytes(requests->items[first + i]),
+            .bytes = memory_profile_block_bytes(requests->items[first + i]),
             .offset = buffers[i].size > 0 ? buffers[i].offset : VARVE_ALLOC_PLAN_NOWHERE,
             .stream = history->streams[requests->items[first + i]->stream],
         };
@@ -154,7 +155,7 @@ int whatif_profile_make(const struct history *history, struct whatif_profile *pr
         struct history_lifetimes lifetimes;
         history_lifetimes_make(history, &history->devices[i], &lifetimes);
         struct requests requests;
-        gather(&lifetimes, &requests);
+        memory_profile_gather(&lifetimes, &requests);
         error = make_plan(history, &requests, &profile->plans[profile->count++], &profile->is_whole, message);
         free(requests.items);
         history_lifetimes_free(&lifetimes);

@@ -24,26 +24,26 @@ static bool is_device_full(const struct oom_memory *memory)
 }
 
 /* What may be reserved; 0: unknown. */
-static uint64_t limit_of(const struct oom_memory *memory)
+static uint64_t oom_cause_limit_of(const struct oom_memory *memory)
 {
     return is_device_full(memory) ? memory->reserved + memory->device_free : memory->limit;
 }
 
-static uint64_t room_of(const struct oom_memory *memory)
+static uint64_t oom_cause_room_of(const struct oom_memory *memory)
 {
-    uint64_t limit = limit_of(memory);
+    uint64_t limit = oom_cause_limit_of(memory);
     return limit > memory->reserved ? limit - memory->reserved : 0;
 }
 
 uint64_t oom_excess(const struct oom_memory *memory)
 {
-    uint64_t limit = limit_of(memory);
+    uint64_t limit = oom_cause_limit_of(memory);
     uint64_t wanted = memory->live + memory->requested;
     return limit != 0 && wanted > limit ? wanted - limit : 0;
 }
 
 /* Blocks that max_split_size_mb keeps for requests of about their size. */
-static bool is_kept(const struct oom_memory *memory, uint64_t block)
+static bool oom_cause_is_kept(const struct oom_memory *memory, uint64_t block)
 {
     return memory->rounded < memory->max_split_size
                ? block >= memory->max_split_size
@@ -58,12 +58,13 @@ static enum oom_cause cause_of_excess(const struct oom_memory *memory)
 
 enum oom_cause oom_cause_of(const struct oom_memory *memory)
 {
-    uint64_t room = room_of(memory);
+    uint64_t room = oom_cause_room_of(memory);
     uint64_t unused = memory->own_free + memory->other_free;
     if (memory->own_largest >= memory->rounded) {
-        return is_kept(memory, memory->own_largest) ? OOM_SPLIT_LIMIT : OOM_NOT_SEARCHED;
+        return oom_cause_is_kept(memory, memory->own_largest) ? OOM_SPLIT_LIMIT : OOM_NOT_SEARCHED;
     }
-    if (memory->pending > 0 && memory->with_pending >= memory->rounded && !is_kept(memory, memory->with_pending)) {
+    if (memory->pending > 0 && memory->with_pending >= memory->rounded &&
+        !oom_cause_is_kept(memory, memory->with_pending)) {
         return OOM_PENDING;
     }
     if (memory->other_largest >= memory->rounded) {
@@ -72,7 +73,7 @@ enum oom_cause oom_cause_of(const struct oom_memory *memory)
     if (oom_excess(memory) > 0) {
         return cause_of_excess(memory);
     }
-    if (limit_of(memory) == 0) {
+    if (oom_cause_limit_of(memory) == 0) {
         return unused >= memory->rounded ? OOM_FRAGMENTATION : OOM_NOT_ENOUGH;
     }
     if (room >= memory->segment) {
@@ -93,7 +94,7 @@ enum oom_cause oom_cause_of(const struct oom_memory *memory)
 /* " and 3 MiB not reserved yet", if there is any. */
 static struct format_text room_text(const struct oom_memory *memory)
 {
-    uint64_t room = room_of(memory);
+    uint64_t room = oom_cause_room_of(memory);
     struct format_text text = {""};
     if (room > 0) {
         snprintf(text.text, sizeof(text.text), " and %.20s not reserved", BYTES(room));
@@ -120,7 +121,8 @@ static void write_other_pool(const struct oom_memory *memory, char *text)
 static void write_over_limit(const struct oom_memory *memory, char *text)
 {
     snprintf(text, OOM_SENTENCE_BYTES, "over the limit: %s in use and %s asked for are %s more than %s",
-             BYTES(memory->live), BYTES(memory->requested), BYTES(oom_excess(memory)), BYTES(limit_of(memory)));
+             BYTES(memory->live), BYTES(memory->requested), BYTES(oom_excess(memory)),
+             BYTES(oom_cause_limit_of(memory)));
 }
 
 static void write_foreign(const struct oom_memory *memory, char *text)
@@ -162,17 +164,17 @@ static void write_own_block(const struct oom_memory *memory, enum oom_cause caus
     }
 }
 
-static void write_sizes(const struct oom_memory *memory, enum oom_cause cause, char *text)
+static void oom_cause_write_sizes(const struct oom_memory *memory, enum oom_cause cause, char *text)
 {
     if (cause == OOM_SEGMENT_SIZE) {
         snprintf(text, OOM_SENTENCE_BYTES,
                  "segment size: %s can still be reserved, enough for the block of %s, but its segment is %s",
-                 BYTES(room_of(memory)), BYTES(memory->rounded), BYTES(memory->segment));
+                 BYTES(oom_cause_room_of(memory)), BYTES(memory->rounded), BYTES(memory->segment));
     } else if (cause == OOM_ROUNDING) {
         snprintf(text, OOM_SENTENCE_BYTES,
                  "rounding: %s in use and %s asked for are within %s, but their blocks take %s more than was "
                  "asked for",
-                 BYTES(memory->live), BYTES(memory->requested), BYTES(limit_of(memory)),
+                 BYTES(memory->live), BYTES(memory->requested), BYTES(oom_cause_limit_of(memory)),
                  BYTES(memory->allocated - memory->live + memory->rounded - memory->requested));
     } else if (cause == OOM_NOT_ENOUGH) {
         snprintf(text, OOM_SENTENCE_BYTES,
@@ -182,7 +184,7 @@ static void write_sizes(const struct oom_memory *memory, enum oom_cause cause, c
                  BYTES(memory->rounded - memory->own_free - memory->other_free));
     } else {
         snprintf(text, OOM_SENTENCE_BYTES, "unexplained: under a limit of %s a segment of %s could still be reserved",
-                 BYTES(limit_of(memory)), BYTES(memory->segment));
+                 BYTES(oom_cause_limit_of(memory)), BYTES(memory->segment));
     }
 }
 
@@ -210,7 +212,7 @@ void oom_sentence(const struct oom_memory *memory, char text[OOM_SENTENCE_BYTES]
         write_fragmentation(memory, text);
         break;
     default:
-        write_sizes(memory, cause, text);
+        oom_cause_write_sizes(memory, cause, text);
         break;
     }
 }

@@ -102,7 +102,7 @@ static double seconds_left(const struct solution *solution)
 }
 
 /* More may be found, or proved. */
-static bool is_open(const struct solution *solution)
+static bool placement_is_open(const struct solution *solution)
 {
     return solution->portfolio.height > solution->portfolio.target && solution->bound <= solution->portfolio.target &&
            seconds_left(solution) > 0;
@@ -143,13 +143,13 @@ static enum placement_verdict try_capacity(struct solution *solution, uint64_t c
 
 /* The optimum is most often the load, so that a third of the time is for that; then what is open is halved
  * again and again. */
-static void search(struct solution *solution)
+static void placement_search(struct solution *solution)
 {
     struct portfolio *portfolio = &solution->portfolio;
     double whole = seconds_left(solution) * SEARCH_SHARE;
     double end = placement_clock_now(portfolio->clock) + whole;
     double slice = solution->is_minimizing ? whole / 3 : whole;
-    while (is_open(solution) && placement_clock_now(portfolio->clock) < end) {
+    while (placement_is_open(solution) && placement_clock_now(portfolio->clock) < end) {
         double begin = placement_clock_now(portfolio->clock);
         uint64_t low = portfolio->target;
         enum placement_verdict verdict = try_capacity(solution, low, slice);
@@ -157,22 +157,22 @@ static void search(struct solution *solution)
             return; /* it is not made for this many */
         }
         slice = slice > whole / 16 ? whole / 16 : slice * 2;
-        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) && placement_clock_now(portfolio->clock) < end &&
-               portfolio->height - low > solution->instance->unit) {
+        while (verdict != PLACEMENT_IMPOSSIBLE && placement_is_open(solution) &&
+               placement_clock_now(portfolio->clock) < end && portfolio->height - low > solution->instance->unit) {
             uint64_t middle = low + (portfolio->height - low) / 2;
             low = try_capacity(solution, middle, slice) == PLACEMENT_FITS ? low : middle;
         }
     }
 }
 
-static void solve(struct solution *solution)
+static void placement_improve(struct solution *solution)
 {
     if (solution->instance->count <= SEARCH_COUNT_MAX) {
         solution->portfolio.seconds = BEFORE_SEARCH_SECONDS;
         portfolio_run(&solution->portfolio);
-        search(solution);
+        placement_search(solution);
     }
-    if (solution->portfolio.height == 0 || is_open(solution)) {
+    if (solution->portfolio.height == 0 || placement_is_open(solution)) {
         solution->portfolio.seconds = solution->seconds;
         portfolio_run(&solution->portfolio);
     }
@@ -192,7 +192,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
     placement_instance_make(&instance, buffers, count, alignment);
     uint64_t *offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
     struct solution solution = begin_solution(&instance, options, &clock, offsets);
-    solve(&solution);
+    placement_improve(&solution);
     *result = (struct placement_result){
         .load = instance.load,
         .bound = solution.bound,
@@ -291,7 +291,7 @@ static void walker_end(struct walker *walker, size_t number)
     memmove(&walker->live[at], &walker->live[at + 1], (walker->live_count - at) * sizeof(*walker->live));
 }
 
-static bool walk(struct walker *walker, size_t count, struct varve_message *message)
+static bool placement_walk(struct walker *walker, size_t count, struct varve_message *message)
 {
     qsort_r(walker->by_lower, count, sizeof(*walker->by_lower), compare_lower, (void *)walker->buffers);
     qsort_r(walker->by_upper, count, sizeof(*walker->by_upper), compare_upper, (void *)walker->buffers);
@@ -328,7 +328,7 @@ bool placement_check(const struct placement_buffer *buffers, size_t count, uint6
             walker.by_upper[with_size++] = i;
         }
     }
-    is_valid = is_valid && walk(&walker, with_size, message);
+    is_valid = is_valid && placement_walk(&walker, with_size, message);
     free(walker.by_lower);
     free(walker.by_upper);
     free(walker.live);

@@ -114,8 +114,8 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, struct plac
     return outcome;
 }
 
-static enum placement_verdict solve(struct placement_buffer *buffers, struct skyline *skyline, uint64_t unit,
-                                    struct placement_clock *clock, double seconds)
+static enum placement_verdict placement_exact_solve(struct placement_buffer *buffers, struct skyline *skyline,
+                                                    uint64_t unit, struct placement_clock *clock, double seconds)
 {
     enum skyline_outcome outcome = fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
     if (outcome == SKYLINE_FOUND) {
@@ -146,7 +146,7 @@ enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t 
         struct skyline_item *items = memory_resize(NULL, (instance.count + 1) * sizeof(*items));
         if (make_items(items, &height, &instance, buffers, capacity, alignment)) {
             skyline_make(&skyline, items, instance.count, instance.points, height);
-            verdict = solve(buffers, &skyline, instance.unit, clock, seconds);
+            verdict = placement_exact_solve(buffers, &skyline, instance.unit, clock, seconds);
             skyline_free(&skyline);
         } else {
             verdict = PLACEMENT_IMPOSSIBLE;

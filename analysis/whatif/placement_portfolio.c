@@ -64,7 +64,7 @@ struct work {
 };
 
 /* Equal keys: the larger one first, then by number, so that the order is one. */
-static int compare_ranked(const void *a_untyped, const void *b_untyped, void *items_untyped)
+static int placement_portfolio_compare_ranked(const void *a_untyped, const void *b_untyped, void *items_untyped)
 {
     const struct ranked *a = a_untyped;
     const struct ranked *b = b_untyped;
@@ -80,10 +80,11 @@ static int compare_ranked(const void *a_untyped, const void *b_untyped, void *it
 
 static void sort_order(struct work *work)
 {
-    qsort_r(work->order, work->instance->count, sizeof(*work->order), compare_ranked, work->instance->items);
+    qsort_r(work->order, work->instance->count, sizeof(*work->order), placement_portfolio_compare_ranked,
+            work->instance->items);
 }
 
-static double key_of(enum order order, const struct placement_item *item)
+static double placement_portfolio_key_of(enum order order, const struct placement_item *item)
 {
     double size = (double)item->size;
     double lifetime = (double)(item->end - item->first);
@@ -102,13 +103,13 @@ static double key_of(enum order order, const struct placement_item *item)
 static void begin_order(struct work *work, enum order order)
 {
     for (size_t i = 0; i < work->instance->count; i++) {
-        work->order[i] = (struct ranked){key_of(order, &work->instance->items[i]), (uint32_t)i};
+        work->order[i] = (struct ranked){placement_portfolio_key_of(order, &work->instance->items[i]), (uint32_t)i};
     }
     sort_order(work);
 }
 
 /* Whether there is a placement that is good enough for the time that has gone. The lock is held. */
-static bool is_over(const struct shared *shared)
+static bool placement_portfolio_is_over(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
     return portfolio->height != 0 && (portfolio->height <= portfolio->target ||
@@ -120,19 +121,20 @@ static bool is_over(const struct shared *shared)
 static bool needs_round(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
-    return !is_over(shared) && (shared->next_round < GOOD_ROUNDS || portfolio->height > portfolio->good);
+    return !placement_portfolio_is_over(shared) &&
+           (shared->next_round < GOOD_ROUNDS || portfolio->height > portfolio->good);
 }
 
 static bool look_whether_over(struct work *work)
 {
     pthread_mutex_lock(&work->shared->lock);
-    bool answer = is_over(work->shared);
+    bool answer = placement_portfolio_is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return answer;
 }
 
 /* Returns the height, UINT64_MAX if it was over before all were placed. */
-static uint64_t place(struct work *work)
+static uint64_t placement_portfolio_place(struct work *work)
 {
     const struct placement_item *items = work->instance->items;
     uint64_t smallest = UINT64_MAX;
@@ -176,7 +178,7 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
 }
 
 /* Keeps what was placed if it is the best. False: it is over. */
-static bool keep(struct work *work, uint64_t height, enum order order)
+static bool placement_portfolio_keep(struct work *work, uint64_t height, enum order order)
 {
     struct portfolio *portfolio = work->shared->portfolio;
     pthread_mutex_lock(&work->shared->lock);
@@ -190,7 +192,7 @@ static bool keep(struct work *work, uint64_t height, enum order order)
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(portfolio->seconds * 1e3));
     }
-    bool goes_on = !is_over(work->shared);
+    bool goes_on = !placement_portfolio_is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return goes_on;
 }
@@ -203,12 +205,12 @@ static void improve(struct work *work, unsigned round, enum order order)
     uint64_t best = UINT64_MAX;
     bool goes_on = true;
     for (unsigned since = 0; goes_on && since < ROUND_PASSES; since++) {
-        uint64_t height = place(work);
+        uint64_t height = placement_portfolio_place(work);
         if (height < best) {
             best = height;
             since = 0;
         }
-        goes_on = keep(work, height, order);
+        goes_on = placement_portfolio_keep(work, height, order);
         if (goes_on) {
             blame(work, round / ORDER_LIMIT % 2 == 1, random);
         }
@@ -238,7 +240,7 @@ static void *run_rounds(void *shared_untyped)
         enum order order = (enum order)(round % ORDER_LIMIT);
         if (round < ORDER_LIMIT) {
             begin_order(&work, order);
-            keep(&work, place(&work), order);
+            placement_portfolio_keep(&work, placement_portfolio_place(&work), order);
         } else {
             improve(&work, round - ORDER_LIMIT, order);
         }

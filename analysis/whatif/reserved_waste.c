@@ -15,7 +15,7 @@
 
 #define PATH_BYTES 4096
 
-static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
+static int reserved_waste_folder_make(char folder[PATH_BYTES], struct varve_message *message)
 {
     const char *parent = getenv("TMPDIR");
     if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX", parent != NULL && parent[0] != '\0' ? parent : "/tmp") >=
@@ -26,8 +26,9 @@ static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
     return VARVE_OK;
 }
 
-static int write_database(const char *path, const struct history *history, const struct whatif_setting *setting,
-                          bool finds_limit, bool follow, struct varve_message *message)
+static int reserved_waste_write_database(const char *path, const struct history *history,
+                                         const struct whatif_setting *setting, bool finds_limit, bool follow,
+                                         struct varve_message *message)
 {
     struct replay_options options = {
         .policy = setting->policy,
@@ -90,14 +91,14 @@ int whatif_waste_at_peak(const struct history *history, const struct whatif_sett
                          bool follow, struct whatif_waste *out, struct varve_message *message)
 {
     char folder[PATH_BYTES];
-    int error = folder_make(folder, message);
+    int error = reserved_waste_folder_make(folder, message);
     *out = (struct whatif_waste){.is_known = false};
     if (error != VARVE_OK) {
         return error;
     }
     char path[PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/replay.db", folder);
-    error = write_database(path, history, setting, finds_limit, follow, message);
+    error = reserved_waste_write_database(path, history, setting, finds_limit, follow, message);
     VARVE_THEN(error, read_database(path, out, message));
     out->is_known = out->is_known && error == VARVE_OK;
     unlink(path);

@@ -16,7 +16,7 @@ struct skyline_change {
     int64_t before; /* floor; low; low */
 };
 
-static void *allocate(size_t count, size_t bytes)
+static void *skyline_allocate(size_t count, size_t bytes)
 {
     void *memory = memory_resize(NULL, (count + 1) * bytes);
     memset(memory, 0, (count + 1) * bytes);
@@ -67,17 +67,17 @@ uint32_t skyline_options(struct skyline *skyline, uint32_t section)
 void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections, int64_t height)
 {
     *skyline = (struct skyline){.items = items, .count = count, .sections = sections, .height = height};
-    skyline->begin = allocate(sections, sizeof(*skyline->begin));
-    skyline->cover = allocate(sections, sizeof(*skyline->cover));
-    skyline->covered = allocate(sections, sizeof(*skyline->covered));
-    skyline->placed = allocate(sections, sizeof(*skyline->placed));
-    skyline->low = allocate(count, sizeof(*skyline->low));
-    skyline->offset = allocate(count, sizeof(*skyline->offset));
-    skyline->floor = allocate(sections, sizeof(*skyline->floor));
-    skyline->left = allocate(sections, sizeof(*skyline->left));
-    skyline->crossings = allocate(sections, sizeof(*skyline->crossings));
-    skyline->options = allocate(sections, sizeof(*skyline->options));
-    skyline->is_stale = allocate(sections, sizeof(*skyline->is_stale));
+    skyline->begin = skyline_allocate(sections, sizeof(*skyline->begin));
+    skyline->cover = skyline_allocate(sections, sizeof(*skyline->cover));
+    skyline->covered = skyline_allocate(sections, sizeof(*skyline->covered));
+    skyline->placed = skyline_allocate(sections, sizeof(*skyline->placed));
+    skyline->low = skyline_allocate(count, sizeof(*skyline->low));
+    skyline->offset = skyline_allocate(count, sizeof(*skyline->offset));
+    skyline->floor = skyline_allocate(sections, sizeof(*skyline->floor));
+    skyline->left = skyline_allocate(sections, sizeof(*skyline->left));
+    skyline->crossings = skyline_allocate(sections, sizeof(*skyline->crossings));
+    skyline->options = skyline_allocate(sections, sizeof(*skyline->options));
+    skyline->is_stale = skyline_allocate(sections, sizeof(*skyline->is_stale));
     qsort(items, count, sizeof(*items), compare_items);
     for (size_t i = 0; i < count; i++) {
         items[i].twin = i > 0 && are_twins(&items[i - 1], &items[i]) ? i - 1 : SIZE_MAX;
@@ -94,7 +94,7 @@ void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t co
         if (skyline->begin[s + 1] < skyline->begin[s]) {
             skyline->begin[s + 1] = skyline->begin[s]; /* no item begins in section s */
         }
-        skyline->cover[s] = allocate(skyline->covered[s], sizeof(**skyline->cover));
+        skyline->cover[s] = skyline_allocate(skyline->covered[s], sizeof(**skyline->cover));
         skyline->covered[s] = 0;
     }
     for (size_t i = 0; i < count; i++) {
@@ -124,7 +124,7 @@ void skyline_free(struct skyline *skyline)
     free(skyline->trail);
 }
 
-static void set(struct skyline *skyline, int kind, uint32_t index, int64_t *value, int64_t after)
+static void skyline_set(struct skyline *skyline, int kind, uint32_t index, int64_t *value, int64_t after)
 {
     skyline->trail = memory_grow(skyline->trail, &skyline->changes_capacity, skyline->changes, sizeof(*skyline->trail));
     skyline->trail[skyline->changes].kind = kind;
@@ -199,7 +199,7 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
         return false;
     }
     if (skyline->low[cover[placed]] > skyline->floor[section]) {
-        set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], skyline->low[cover[placed]]);
+        skyline_set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], skyline->low[cover[placed]]);
         forget_options(skyline, section, section + 1);
     }
     for (uint32_t i = placed; i < skyline->covered[section]; i++) {
@@ -210,14 +210,14 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
         if (skyline->floor[section] > item->highest) {
             return false;
         }
-        set(skyline, CHANGE_LOW, cover[i], &skyline->low[cover[i]], skyline->floor[section]);
+        skyline_set(skyline, CHANGE_LOW, cover[i], &skyline->low[cover[i]], skyline->floor[section]);
         mark_stale(skyline, item->first, item->end);
     }
     return true;
 }
 
 /* Sweeps over the stale sections until there are none. */
-static bool infer(struct skyline *skyline)
+static bool skyline_infer(struct skyline *skyline)
 {
     bool fits = true;
     while (fits && skyline->stale_first < skyline->stale_end) {
@@ -258,22 +258,22 @@ bool skyline_place(struct skyline *skyline, size_t index)
     const struct skyline_item *item = &skyline->items[index];
     int64_t offset = skyline->low[index];
     skyline->offset[index] = offset;
-    set(skyline, CHANGE_PLACED, (uint32_t)index, &skyline->low[index], SKYLINE_PLACED);
+    skyline_set(skyline, CHANGE_PLACED, (uint32_t)index, &skyline->low[index], SKYLINE_PLACED);
     for (uint32_t s = item->first; s < item->end; s++) {
         skyline->left[s] -= item->size;
         skyline->crossings[s] -= s > item->first;
         cover_placed(skyline, s, (uint32_t)index);
-        set(skyline, CHANGE_FLOOR, s, &skyline->floor[s], offset + item->size);
+        skyline_set(skyline, CHANGE_FLOOR, s, &skyline->floor[s], offset + item->size);
     }
     mark_stale(skyline, item->first, item->end);
-    return infer(skyline);
+    return skyline_infer(skyline);
 }
 
 bool skyline_raise(struct skyline *skyline, uint32_t section, int64_t floor)
 {
-    set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], floor);
+    skyline_set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], floor);
     mark_stale(skyline, section, section + 1);
-    return infer(skyline);
+    return skyline_infer(skyline);
 }
 
 /* ---- the check ---- */

@@ -40,7 +40,7 @@ struct search {
     size_t numbered, numbers_capacity;
 };
 
-static uint64_t mix(uint64_t x)
+static uint64_t skyline_search_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -49,9 +49,9 @@ static uint64_t mix(uint64_t x)
 
 static void hash_add(struct state_hash *hash, uint64_t kind, uint64_t index, uint64_t value)
 {
-    uint64_t a = mix(mix(index * 2 + kind + UINT64_C(0x9e3779b97f4a7c15)) + value);
+    uint64_t a = skyline_search_mix(skyline_search_mix(index * 2 + kind + UINT64_C(0x9e3779b97f4a7c15)) + value);
     hash->a ^= a;
-    hash->b ^= mix(a + mix(value ^ UINT64_C(0x6a09e667f3bcc909)));
+    hash->b ^= skyline_search_mix(a + skyline_search_mix(value ^ UINT64_C(0x6a09e667f3bcc909)));
 }
 
 struct skyline_memory *skyline_memory_make(void)
@@ -115,7 +115,7 @@ static void memory_add(struct skyline_memory *memory, struct state_hash hash)
 }
 
 /* Of all that the rest of a search in sections [first, end) depends on. */
-static struct state_hash hash_of(const struct skyline *skyline, uint32_t first, uint32_t end)
+static struct state_hash skyline_search_hash_of(const struct skyline *skyline, uint32_t first, uint32_t end)
 {
     struct state_hash hash = {1, 1};
     for (uint32_t s = first; s < end; s++) {
@@ -182,7 +182,7 @@ static bool is_better(const struct search *search, const struct branch *a, const
 }
 
 /* Replaces the best branch so far by that at the section if it is better. */
-static void look_at(const struct search *search, uint32_t first, uint32_t section, struct branch *best)
+static void skyline_search_look_at(const struct search *search, uint32_t first, uint32_t section, struct branch *best)
 {
     struct skyline *skyline = search->skyline;
     struct branch branch = {.section = section, .items = skyline_options(skyline, section), .raised = INT64_MAX};
@@ -198,7 +198,7 @@ static void look_at(const struct search *search, uint32_t first, uint32_t sectio
 }
 
 /* The best section in the valleys of a group, of which there is always one; the first that leaves no choice. */
-static struct branch choose(const struct search *search, uint32_t first, uint32_t end)
+static struct branch skyline_search_choose(const struct search *search, uint32_t first, uint32_t end)
 {
     const struct skyline *skyline = search->skyline;
     struct branch best = {.options = UINT64_MAX};
@@ -212,7 +212,7 @@ static struct branch choose(const struct search *search, uint32_t first, uint32_
         if ((valley == first || skyline->floor[valley - 1] > floor) &&
             (valley_end == end || skyline->floor[valley_end] > floor)) {
             for (uint32_t s = valley; s < valley_end && best.options > 1; s++) {
-                look_at(search, first, s, &best);
+                skyline_search_look_at(search, first, s, &best);
             }
         }
         valley = valley_end;
@@ -220,7 +220,7 @@ static struct branch choose(const struct search *search, uint32_t first, uint32_
     return best;
 }
 
-static void push(struct search *search, uint32_t number)
+static void skyline_search_push(struct search *search, uint32_t number)
 {
     search->numbers =
         memory_grow(search->numbers, &search->numbers_capacity, search->numbered, sizeof(*search->numbers));
@@ -239,7 +239,7 @@ static void push_options(struct search *search, uint32_t section)
         if (!skyline_is_option(skyline, item, section)) {
             continue;
         }
-        push(search, item);
+        skyline_search_push(search, item);
         for (; at > begin && (rank[search->numbers[at - 1]] < rank[item] ||
                               (rank[search->numbers[at - 1]] == rank[item] && search->numbers[at - 1] > item));
              at--) {
@@ -290,12 +290,12 @@ static bool search_group(struct search *search, uint32_t first, uint32_t end)
     if (must_stop(search)) {
         return false;
     }
-    struct state_hash hash = hash_of(search->skyline, first, end);
+    struct state_hash hash = skyline_search_hash_of(search->skyline, first, end);
 
     if (memory_has(search->memory, hash)) {
         return false;
     }
-    struct branch branch = choose(search, first, end);
+    struct branch branch = skyline_search_choose(search, first, end);
 
     if (try_options(search, first, end, &branch)) {
         return true;
@@ -322,8 +322,8 @@ static bool search_groups(struct search *search, uint32_t first, uint32_t end)
             while (group_end < end && skyline->crossings[group_end] > 0) {
                 group_end++;
             }
-            push(search, s);
-            push(search, group_end);
+            skyline_search_push(search, s);
+            skyline_search_push(search, group_end);
             for (; at > begin && search->numbers[at - 1] - search->numbers[at - 2] > group_end - s; at -= 2) {
                 search->numbers[at] = search->numbers[at - 2];
                 search->numbers[at + 1] = search->numbers[at - 1];

@@ -9,23 +9,23 @@ const struct whatif_metric_info whatif_metrics[WHATIF_METRIC_LIMIT] = {
 #undef WHATIF_METRIC_INFO
 };
 
-static uint64_t current(const struct varve_alloc_stat *stat)
+static uint64_t whatif_metrics_current(const struct varve_alloc_stat *stat)
 {
     int64_t bytes = stat[VARVE_ALLOC_STAT_ALL].current;
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-static struct whatif_sample sample(struct varve_alloc *alloc)
+static struct whatif_sample whatif_metrics_sample(struct varve_alloc *alloc)
 {
     struct varve_alloc_stats stats = {0};
     if (varve_alloc_get_device_stats(alloc, &stats) != VARVE_OK) {
         return (struct whatif_sample){0};
     }
     return (struct whatif_sample){
-        .reserved = current(stats.reserved_bytes),
-        .allocated = current(stats.allocated_bytes),
-        .active = current(stats.active_bytes),
-        .requested = current(stats.requested_bytes),
+        .reserved = whatif_metrics_current(stats.reserved_bytes),
+        .allocated = whatif_metrics_current(stats.allocated_bytes),
+        .active = whatif_metrics_current(stats.active_bytes),
+        .requested = whatif_metrics_current(stats.requested_bytes),
         .largest_free = varve_alloc_largest_free_block(alloc),
     };
 }
@@ -52,7 +52,7 @@ void whatif_observe(void *context, struct varve_alloc *alloc, bool has_failed)
         moments->device = device;
     }
     if (reserved > 0 && (uint64_t)reserved > moments->peak.reserved) {
-        moments->peak = sample(alloc);
+        moments->peak = whatif_metrics_sample(alloc);
     }
     if (has_failed) {
         uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(alloc);
@@ -70,7 +70,7 @@ static double peak(const struct varve_alloc_stat *stat)
 }
 
 /* Negative of nothing. */
-static double share(double part, double whole)
+static double whatif_metrics_share(double part, double whole)
 {
     return whole > 0 ? part / whole : -1;
 }
@@ -83,11 +83,11 @@ double whatif_metric(enum whatif_metric metric, const struct replay_result *resu
     double reserved = peak(stats->reserved_bytes);
     switch (metric) {
     case WHATIF_UTILIZATION_ACTIVE:
-        return share(peak(stats->active_bytes), reserved);
+        return whatif_metrics_share(peak(stats->active_bytes), reserved);
     case WHATIF_UTILIZATION_ALLOCATED:
-        return share(peak(stats->allocated_bytes), reserved);
+        return whatif_metrics_share(peak(stats->allocated_bytes), reserved);
     case WHATIF_UNUSED_AT_PEAK:
-        return share((double)top.reserved - (double)top.allocated, (double)top.reserved);
+        return whatif_metrics_share((double)top.reserved - (double)top.allocated, (double)top.reserved);
     case WHATIF_INTERNAL_AT_PEAK:
         return (double)top.active - (double)top.requested;
     case WHATIF_EXTERNAL_AT_PEAK:
@@ -96,10 +96,10 @@ double whatif_metric(enum whatif_metric metric, const struct replay_result *resu
         return peak(stats->inactive_split_bytes);
     case WHATIF_EXTERNAL_INDEX: {
         double unused = (double)top.reserved - (double)top.active;
-        return share(unused - (double)top.largest_free, unused);
+        return whatif_metrics_share(unused - (double)top.largest_free, unused);
     }
     case WHATIF_MAKESPAN:
-        return share(reserved - (double)load, (double)load);
+        return whatif_metrics_share(reserved - (double)load, (double)load);
     case WHATIF_LOWEST_GAP:
         return moments->has_failed ? (double)moments->reserved_then - (double)moments->lowest_allocated : -1;
     case WHATIF_METRIC_LIMIT:

@@ -27,8 +27,8 @@ struct whatif {
 };
 
 /* The inference for a capacity; NULL with the reason in `message`. */
-static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, int *error_out,
-                                      struct varve_message *message)
+static struct replay_inference *whatif_run_infer(struct whatif *whatif, uint64_t capacity, int *error_out,
+                                                 struct varve_message *message)
 {
     struct replay_options options = {.capacity = capacity, .finds_limit = whatif->before.limit != 0};
     struct inference made = {.capacity = capacity};
@@ -54,7 +54,7 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
     *whatif_out = NULL;
     *whatif = (struct whatif){.history = history};
     int error = replay_before_load(history, NULL, &whatif->before);
-    if (error != VARVE_OK || infer(whatif, 0, &error, message) == NULL) {
+    if (error != VARVE_OK || whatif_run_infer(whatif, 0, &error, message) == NULL) {
         whatif_close(whatif);
         return error;
     }
@@ -136,7 +136,7 @@ void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, s
     plays.inferences = memory_resize(NULL, (count + 1) * sizeof(struct replay_inference *));
     for (size_t i = 0; i < count; i++) {
         outcomes[i] = (struct whatif_outcome){.error = VARVE_OK};
-        plays.inferences[i] = infer(whatif, settings[i].capacity, &outcomes[i].error, &outcomes[i].message);
+        plays.inferences[i] = whatif_run_infer(whatif, settings[i].capacity, &outcomes[i].error, &outcomes[i].message);
         if (plays.inferences[i] != NULL && whatif_needs_profile(settings[i].policy) && whatif->profile.count == 0) {
             outcomes[i].error = whatif_profile_make(whatif->history, &whatif->profile, &outcomes[i].message);
             plays.inferences[i] = outcomes[i].error == VARVE_OK ? plays.inferences[i] : NULL;

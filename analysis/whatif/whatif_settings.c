@@ -34,7 +34,7 @@ static void list_policies(char *buffer, size_t bytes, const char *between)
     }
 }
 
-static int check_policy(const char *policy, struct varve_message *message)
+static int whatif_settings_check_policy(const char *policy, struct varve_message *message)
 {
     struct whatif_setting setting = {.policy = policy};
     const struct varve_sim_options sim = {.capacity_bytes = 0};
@@ -76,7 +76,7 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
     int error = VARVE_OK;
     for (char *name = strtok_r(names, ",", &save); name != NULL && error == VARVE_OK;
          name = strtok_r(NULL, ",", &save)) {
-        error = check_policy(name, message);
+        error = whatif_settings_check_policy(name, message);
         policies = memory_grow(policies, &capacity, count, sizeof(*policies));
         policies[count++] = name;
     }

@@ -35,13 +35,13 @@ static void versioned_delete(struct varve_dlpack_versioned *self)
 
 /* ---- streams ---- */
 
-static int device_error(const struct varve_device *device, int error, struct varve_message *message)
+static int dlpack_export_device_error(const struct varve_device *device, int error, struct varve_message *message)
 {
     return gpu_device_error(device, error, "the consumer's stream can't be made to wait", message);
 }
 
 /* Work given to `consumer` from now on comes after what `producer` has. */
-static int stream_wait(struct varve_device *device, uint64_t consumer, uint64_t producer)
+static int dlpack_export_stream_wait(struct varve_device *device, uint64_t consumer, uint64_t producer)
 {
     uint64_t event;
     int error = device->ops->event_create(device, &event);
@@ -85,9 +85,9 @@ static int order_on_device(const struct varve_storage *storage, int64_t stream, 
     if (error != VARVE_OK || consumer == producer) {
         return error;
     }
-    error = stream_wait(device, consumer, producer);
+    error = dlpack_export_stream_wait(device, consumer, producer);
     if (error != VARVE_OK) {
-        return device_error(device, error, message);
+        return dlpack_export_device_error(device, error, message);
     }
     return allocation.block == NULL
                ? VARVE_OK
@@ -103,10 +103,10 @@ static int wait_for_elements(const struct varve_storage *storage, struct varve_m
     }
     struct varve_device *device = varve_alloc_get_device(alloc);
     int error = device->ops->stream_synchronize(device, producer_stream(storage, alloc));
-    return error == VARVE_OK ? VARVE_OK : device_error(device, error, message);
+    return error == VARVE_OK ? VARVE_OK : dlpack_export_device_error(device, error, message);
 }
 
-static int order(const struct varve_storage *storage, int64_t stream, struct varve_message *message)
+static int dlpack_export_order(const struct varve_storage *storage, int64_t stream, struct varve_message *message)
 {
     if (stream == VARVE_DLPACK_STREAM_UNORDERED) {
         return VARVE_OK;
@@ -123,8 +123,8 @@ static int order(const struct varve_storage *storage, int64_t stream, struct var
 /* ---- tensors ---- */
 
 /* A storage for the tensor alone, with one reference: a view, or a copy. */
-static int share(struct varve_storage *storage, int64_t stream, bool copies, struct varve_storage **shared_out,
-                 struct varve_message *message)
+static int dlpack_export_share(struct varve_storage *storage, int64_t stream, bool copies,
+                               struct varve_storage **shared_out, struct varve_message *message)
 {
     int error;
     if (copies) {
@@ -133,7 +133,7 @@ static int share(struct varve_storage *storage, int64_t stream, bool copies, str
     }
     struct varve_array array;
     varve_storage_get_array(storage, &array);
-    error = order(storage, stream, message);
+    error = dlpack_export_order(storage, stream, message);
     return error == VARVE_OK ? varve_storage_view(storage, &array.geometry, shared_out, message) : error;
 }
 
@@ -151,7 +151,7 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a tensor's description");
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = share(storage, stream, copies, &exported->shared, message);
+    error = dlpack_export_share(storage, stream, copies, &exported->shared, message);
     if (error != VARVE_OK) {
         free(exported);
         return error;

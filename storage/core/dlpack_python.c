@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* `function_out`: a pointer to the function, NULL if there is none. */
-static void find(const char *name, void *function_out)
+static void dlpack_python_find(const char *name, void *function_out)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
     memcpy(function_out, &found, sizeof(found));
@@ -22,8 +22,8 @@ void varve_dlpack_capsule_destroy(void *capsule)
     static const char versioned_name[] = "dltensor_versioned", managed_name[] = "dltensor";
     int (*is_valid)(void *, const char *);
     void *(*get_pointer)(void *, const char *);
-    find("PyCapsule_IsValid", &is_valid);
-    find("PyCapsule_GetPointer", &get_pointer);
+    dlpack_python_find("PyCapsule_IsValid", &is_valid);
+    dlpack_python_find("PyCapsule_GetPointer", &get_pointer);
     if (is_valid == NULL || get_pointer == NULL) {
         return;
     }
@@ -47,10 +47,10 @@ void varve_python_release(void *object, void *data)
     void (*release)(int);
     void (*decrement)(void *);
     (void)data;
-    find("Py_IsInitialized", &is_initialized);
-    find("PyGILState_Ensure", &ensure);
-    find("PyGILState_Release", &release);
-    find("Py_DecRef", &decrement);
+    dlpack_python_find("Py_IsInitialized", &is_initialized);
+    dlpack_python_find("PyGILState_Ensure", &ensure);
+    dlpack_python_find("PyGILState_Release", &release);
+    dlpack_python_find("Py_DecRef", &decrement);
     if (is_initialized == NULL || ensure == NULL || release == NULL || decrement == NULL || !is_initialized()) {
         return; /* with the interpreter all its objects have gone */
     }

@@ -7,13 +7,13 @@
 
 #include <stdlib.h>
 
-static int compare(const void *left, const void *right)
+static int living_storages_compare(const void *left, const void *right)
 {
     const struct living_entry *a = left, *b = right;
     return (a->storage->id > b->storage->id) - (a->storage->id < b->storage->id);
 }
 
-static bool add(struct living *living, struct varve_storage *storage)
+static bool living_storages_add(struct living *living, struct varve_storage *storage)
 {
     if (living->count == living->capacity) {
         size_t capacity = living->capacity * 2 + 64;
@@ -92,7 +92,7 @@ int living_open(struct living *living, struct varve_message *message)
     bool has_memory = true;
     for (const struct varve_storage *each = object_newest(); each != NULL && has_memory; each = each->next_made) {
         struct varve_storage *storage = varve_storage_weak_lock((struct varve_storage_weak *)(uintptr_t)each);
-        if (storage != NULL && !add(living, storage)) {
+        if (storage != NULL && !living_storages_add(living, storage)) {
             varve_storage_release(storage, NULL);
             has_memory = false;
         }
@@ -108,7 +108,7 @@ int living_open(struct living *living, struct varve_message *message)
         return VARVE_ERROR_NO_MEMORY;
     }
     if (living->count > 0) {
-        qsort(living->entries, living->count, sizeof(*living->entries), compare);
+        qsort(living->entries, living->count, sizeof(*living->entries), living_storages_compare);
         count_internal(living);
         reach_all(living, waiting);
     }

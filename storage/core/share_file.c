@@ -64,8 +64,8 @@ static int geometry_of_file(const struct varve_file *file, uint64_t file_bytes, 
 }
 
 /* The file gets the size that the storage needs, or must have it. */
-static int fit(int fd, const struct varve_file *file, const struct mode *mode, uint64_t file_bytes, uint64_t needed,
-               struct varve_message *message)
+static int share_file_fit(int fd, const struct varve_file *file, const struct mode *mode, uint64_t file_bytes,
+                          uint64_t needed, struct varve_message *message)
 {
     bool is_new = (mode->flags & O_CREAT) != 0;
     if (!mode->may_grow && file_bytes < needed) {
@@ -100,7 +100,7 @@ static int map_file(int fd, const struct varve_file *file, const struct mode *mo
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: offset %" PRIu64 " is beyond any file", file->path,
                                  file->offset);
     }
-    error = fit(fd, file, mode, (uint64_t)status.st_size, file->offset + needed, message);
+    error = share_file_fit(fd, file, mode, (uint64_t)status.st_size, file->offset + needed, message);
     return error != VARVE_OK ? error
                              : mapping_storage(fd, file->path, file->offset, mode->access, VARVE_KIND_MAP, dtype,
                                                &geometry, storage_out, message);

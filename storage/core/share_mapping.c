@@ -66,8 +66,8 @@ static void mapping_release(void *context, void *data)
     free(mapping);
 }
 
-static int map(int fd, const char *what, uint64_t offset, uint64_t bytes, enum mapping_access access,
-               struct mapping *mapping, struct varve_message *message)
+static int share_mapping_map(int fd, const char *what, uint64_t offset, uint64_t bytes, enum mapping_access access,
+                             struct mapping *mapping, struct varve_message *message)
 {
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
     int protection = access == MAPPING_READ ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -91,7 +91,7 @@ int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_acce
     if (mapping == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory to map it", what);
     }
-    int error = map(fd, what, offset, bytes, access, mapping, message);
+    int error = share_mapping_map(fd, what, offset, bytes, access, mapping, message);
     if (error != VARVE_OK) {
         free(mapping);
         return error;

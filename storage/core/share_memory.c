@@ -63,8 +63,8 @@ static int write_header(int fd, const char *name, enum varve_dtype dtype, const 
 }
 
 /* All of its memory is there afterwards: else a full /dev/shm would end the program at the first write. */
-static int create(int fd, const char *name, enum varve_dtype dtype, const struct varve_geometry *geometry,
-                  struct varve_storage **storage_out, struct varve_message *message)
+static int share_memory_create(int fd, const char *name, enum varve_dtype dtype, const struct varve_geometry *geometry,
+                               struct varve_storage **storage_out, struct varve_message *message)
 {
     uint64_t bytes = (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(dtype);
     int error = posix_fallocate(fd, 0, (off_t)(SHARED_DATA + bytes));
@@ -102,7 +102,7 @@ int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsign
         return mapping_error(complete, "can't be created", message);
     }
     struct varve_storage *storage = NULL;
-    error = create(fd, complete, dtype, &geometry, &storage, message);
+    error = share_memory_create(fd, complete, dtype, &geometry, &storage, message);
     close(fd);
     if (error != VARVE_OK) {
         shm_unlink(complete);
@@ -117,8 +117,8 @@ static int refuse_segment(const char *name, const char *reason, struct varve_mes
     return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: %s", name, reason);
 }
 
-static int read_header(int fd, const char *name, struct shared_header *header, struct varve_geometry *geometry,
-                       struct varve_message *message)
+static int share_memory_read_header(int fd, const char *name, struct shared_header *header,
+                                    struct varve_geometry *geometry, struct varve_message *message)
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
@@ -156,7 +156,7 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
     if (fd < 0) {
         return mapping_error(complete, "can't be opened", message);
     }
-    error = read_header(fd, complete, &header, &geometry, message);
+    error = share_memory_read_header(fd, complete, &header, &geometry, message);
     VARVE_THEN(error,
                mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE, VARVE_KIND_SHARE,
                                (enum varve_dtype)header.dtype, &geometry, storage_out, message));

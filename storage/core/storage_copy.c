@@ -23,7 +23,7 @@ struct array_in {
 
 /* ---- the device's own copies ---- */
 
-static int device_error(const struct varve_device *device, int error, struct varve_message *message)
+static int storage_copy_device_error(const struct varve_device *device, int error, struct varve_message *message)
 {
     return gpu_device_error(device, error, "the device failed to copy", message);
 }
@@ -62,7 +62,7 @@ static bool is_plain_copy(const struct varve_array *target, const struct varve_a
 }
 
 /* No device copies onto a part of what it reads; onto all of it nothing has to move. */
-static bool is_apart(const struct varve_array *target, const struct varve_array *source)
+static bool storage_copy_is_apart(const struct varve_array *target, const struct varve_array *source)
 {
     return !elements_overlap(target, source) || elements_are_same(target, source);
 }
@@ -90,7 +90,7 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
     }
     error = device->ops->copy(device, to, from, bytes, direction, order.stream);
     return error != VARVE_OK
-               ? device_error(device, error, message)
+               ? storage_copy_device_error(device, error, message)
                : order_wait(target->memory->is_addressable ? source->memory : target->memory, order, message);
 }
 
@@ -287,7 +287,7 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
     enum varve_copy_direction direction;
     struct varve_device *device = copier_of(target_memory, source_memory, &direction);
     if (device != NULL && is_plain_copy(target, &expanded) &&
-        (direction != VARVE_COPY_WITHIN || is_apart(target, &expanded))) {
+        (direction != VARVE_COPY_WITHIN || storage_copy_is_apart(target, &expanded))) {
         error = copy_plainly(device, direction, &to, &from, order, message);
         if (error == VARVE_OK || direction != VARVE_COPY_PEER_TO_DEVICE) {
             return error;
@@ -324,8 +324,9 @@ int varve_storage_copy_on(struct varve_storage *target, const struct varve_stora
 }
 
 /* `one` has the value as it lies in memory. */
-static int device_fill(struct varve_memory *memory, const struct varve_array *array, const struct varve_array *one,
-                       struct copy_order order, struct varve_message *message)
+static int storage_copy_device_fill(struct varve_memory *memory, const struct varve_array *array,
+                                    const struct varve_array *one, struct copy_order order,
+                                    struct varve_message *message)
 {
     struct varve_device *device = memory->device;
     struct gpu *gpu = memory_gpu(memory);
@@ -342,7 +343,7 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     } else if (device->ops->fill != NULL && is_contiguous && is_aligned) {
         error = device->ops->fill(device, array_addr(array), pattern, bytes,
                                   (uint64_t)varve_geometry_count(&array->geometry), order.stream);
-        error = error != VARVE_OK ? device_error(device, error, message) : VARVE_OK;
+        error = error != VARVE_OK ? storage_copy_device_error(device, error, message) : VARVE_OK;
     }
     if (error == VARVE_ERROR_UNSUPPORTED) {
         return copy_elements(memory, array, varve_memory_host(), one, order, message);
@@ -360,7 +361,7 @@ int fill_elements(struct varve_memory *memory, const struct varve_array *array, 
     }
     int error = elements_check_target(array, message);
     VARVE_THEN(error, varve_array_fill(&one, value, message));
-    return error == VARVE_OK ? device_fill(memory, array, &one, order, message) : error;
+    return error == VARVE_OK ? storage_copy_device_fill(memory, array, &one, order, message) : error;
 }
 
 static int storage_fill(struct varve_storage *storage, struct varve_scalar value, struct copy_order order,

@@ -15,8 +15,8 @@ static int refuse_object(struct varve_message *message)
     return VARVE_ERROR_NO_MEMORY;
 }
 
-static int check_options(const struct varve_storage_options *options, enum varve_dtype dtype,
-                         struct varve_message *message)
+static int storage_create_check_options(const struct varve_storage_options *options, enum varve_dtype dtype,
+                                        struct varve_message *message)
 {
     if (varve_dtype_bytes(dtype) == 0) {
         varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)dtype);
@@ -35,7 +35,7 @@ int varve_storage_empty(const struct varve_storage_options *options, enum varve_
                         const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message)
 {
     options = options != NULL ? options : &defaults;
-    int error = check_options(options, dtype, message);
+    int error = storage_create_check_options(options, dtype, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -95,7 +95,7 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
                        const struct varve_geometry *geometry, const char *name, struct varve_storage **storage_out,
                        struct varve_message *message)
 {
-    int error = check_options(&defaults, dtype, message);
+    int error = storage_create_check_options(&defaults, dtype, message);
     VARVE_THEN(error, varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
     if (error != VARVE_OK) {
         return error;

@@ -3,13 +3,13 @@
 
 #define DTYPE_BITS 8
 
-static bool is_wanted(void)
+static bool storage_emit_is_wanted(void)
 {
     return varve_records_wanted(UINT32_MAX);
 }
 
-static void emit(enum varve_kind kind, enum varve_cause cause, const struct varve_storage *storage, uint64_t requested,
-                 uint64_t arg, uint32_t callsite)
+static void storage_emit_emit(enum varve_kind kind, enum varve_cause cause, const struct varve_storage *storage,
+                              uint64_t requested, uint64_t arg, uint32_t callsite)
 {
     const struct varve_device *device = storage->memory->device;
     const struct varve_record record = {
@@ -28,7 +28,7 @@ static void emit(enum varve_kind kind, enum varve_cause cause, const struct varv
 
 void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t arg)
 {
-    if (!is_wanted()) {
+    if (!storage_emit_is_wanted()) {
         return;
     }
     uint32_t callsite = varve_callsite_here();
@@ -40,17 +40,17 @@ void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t 
     if (kind == VARVE_KIND_STORAGE_CREATE || kind == VARVE_KIND_VIEW) {
         __atomic_store_n(&storage->callsite, callsite, __ATOMIC_RELAXED);
     }
-    emit(kind, VARVE_CAUSE_NONE, storage,
-         kind == VARVE_KIND_STORAGE_CREATE ? (uint64_t)varve_storage_count(storage) : 0, arg, callsite);
+    storage_emit_emit(kind, VARVE_CAUSE_NONE, storage,
+                      kind == VARVE_KIND_STORAGE_CREATE ? (uint64_t)varve_storage_count(storage) : 0, arg, callsite);
 }
 
 void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns)
 {
     uint64_t created_ns = storage->created_ns;
-    if (is_wanted()) {
-        emit(VARVE_KIND_LEAK, cause, storage, varve_storage_use_count(storage) - 1,
-             created_ns != 0 && now_ns > created_ns ? now_ns - created_ns : 0,
-             __atomic_load_n(&storage->callsite, __ATOMIC_RELAXED));
+    if (storage_emit_is_wanted()) {
+        storage_emit_emit(VARVE_KIND_LEAK, cause, storage, varve_storage_use_count(storage) - 1,
+                          created_ns != 0 && now_ns > created_ns ? now_ns - created_ns : 0,
+                          __atomic_load_n(&storage->callsite, __ATOMIC_RELAXED));
     }
 }
 
@@ -60,7 +60,7 @@ void emit_copy(const struct varve_storage *target, struct varve_memory *source_m
     enum varve_kind kind = target->memory != source_memory        ? VARVE_KIND_TRANSFER
                            : target->array.dtype != source->dtype ? VARVE_KIND_CAST
                                                                   : VARVE_KIND_COPY;
-    if (is_wanted()) {
-        emit(kind, VARVE_CAUSE_NONE, target, source_id, array_addr(source), varve_callsite_here());
+    if (storage_emit_is_wanted()) {
+        storage_emit_emit(kind, VARVE_CAUSE_NONE, target, source_id, array_addr(source), varve_callsite_here());
     }
 }

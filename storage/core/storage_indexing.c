@@ -59,16 +59,16 @@ static void device_release(const struct index_runner *runner, void *data)
     memory_free(run_of(runner)->plan->memory, &run_of(runner)->aside);
 }
 
-static int device_copy(const struct index_runner *runner, const struct varve_array *target,
-                       const struct varve_array *source, struct varve_message *message)
+static int storage_indexing_device_copy(const struct index_runner *runner, const struct varve_array *target,
+                                        const struct varve_array *source, struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
     return copy_elements(run->plan->memory, target, run->plan->memory, source, (struct copy_order){run->stream, true},
                          message);
 }
 
-static int device_fill(const struct index_runner *runner, const struct varve_array *target, struct varve_scalar value,
-                       struct varve_message *message)
+static int storage_indexing_device_fill(const struct index_runner *runner, const struct varve_array *target,
+                                        struct varve_scalar value, struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
     return fill_elements(run->plan->memory, target, value, (struct copy_order){run->stream, true}, message);
@@ -151,8 +151,8 @@ static int run_by_device(struct varve_storage_plan *plan, const struct varve_arr
     struct device_run run = {
         .runner = {.allocate = device_allocate,
                    .release = device_release,
-                   .copy = device_copy,
-                   .fill = device_fill,
+                   .copy = storage_indexing_device_copy,
+                   .fill = storage_indexing_device_fill,
                    .move = device_move},
         .plan = plan,
         .stream = stream,
@@ -209,7 +209,8 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
 /* ---- by way of host memory ---- */
 
 /* In host memory, a contiguous copy if need be. */
-static int host_of(const struct varve_storage *storage, struct varve_storage **host_out, struct varve_message *message)
+static int storage_indexing_host_of(const struct varve_storage *storage, struct varve_storage **host_out,
+                                    struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = varve_memory_host()};
     return varve_storage_clone(storage, &options, host_out, message);
@@ -219,7 +220,7 @@ static int gather_elsewhere(struct varve_storage *storage, const struct varve_in
                             struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_storage *host;
-    int error = host_of(storage, &host, message);
+    int error = storage_indexing_host_of(storage, &host, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -328,13 +329,13 @@ static int set_elsewhere(struct varve_storage *storage, const struct varve_index
                          const struct value *value, struct varve_message *message)
 {
     struct varve_storage *host;
-    int error = host_of(storage, &host, message);
+    int error = storage_indexing_host_of(storage, &host, message);
     if (error != VARVE_OK) {
         return error;
     }
     struct varve_storage *source = NULL;
     if (value->source != NULL) {
-        error = host_of(value->source, &source, message);
+        error = storage_indexing_host_of(value->source, &source, message);
     }
     if (error == VARVE_OK) {
         error = set_by_plan(host, indices, count, &(struct value){.source = source, .number = value->number}, message);
@@ -345,8 +346,8 @@ static int set_elsewhere(struct varve_storage *storage, const struct varve_index
     return error;
 }
 
-static int set(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
-               const struct value *value, struct varve_message *message)
+static int storage_indexing_set(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
+                                const struct value *value, struct varve_message *message)
 {
     const struct varve_storage *source = value->source;
     int error = object_check_writable(storage, message);
@@ -364,11 +365,11 @@ static int set(struct varve_storage *storage, const struct varve_index *indices,
 int varve_storage_index_set(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                             const struct varve_storage *value, struct varve_message *message)
 {
-    return set(storage, indices, count, &(struct value){.source = value}, message);
+    return storage_indexing_set(storage, indices, count, &(struct value){.source = value}, message);
 }
 
 int varve_storage_index_fill(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                              struct varve_scalar value, struct varve_message *message)
 {
-    return set(storage, indices, count, &(struct value){.number = value}, message);
+    return storage_indexing_set(storage, indices, count, &(struct value){.number = value}, message);
 }

@@ -41,7 +41,7 @@ struct writer {
     size_t bytes, used;
 };
 
-static __attribute__((format(printf, 2, 3))) void put(struct writer *writer, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void storage_inspect_put(struct writer *writer, const char *format, ...)
 {
     bool has_room = writer->used < writer->bytes;
     va_list arguments;
@@ -55,7 +55,7 @@ static __attribute__((format(printf, 2, 3))) void put(struct writer *writer, con
 static void put_sizes(struct writer *writer, unsigned count, const int64_t *sizes)
 {
     for (unsigned i = 0; i < count; i++) {
-        put(writer, i > 0 ? ", %" PRId64 : "%" PRId64, sizes[i]);
+        storage_inspect_put(writer, i > 0 ? ", %" PRId64 : "%" PRId64, sizes[i]);
     }
 }
 
@@ -63,28 +63,30 @@ size_t varve_storage_info_text(const struct varve_storage_info *info, char *text
 {
     struct writer writer = {.text = text, .bytes = bytes};
     char shape[VARVE_SHAPE_TEXT_BYTES];
-    put(&writer, "storage %" PRIu64 "%s%s%s: %s %s, %" PRIu64 " bytes at %#" PRIx64 " on %s", info->id,
-        info->name[0] != '\0' ? " '" : "", info->name, info->name[0] != '\0' ? "'" : "", varve_dtype_name(info->dtype),
-        varve_shape_text(info->geometry.ndim, info->geometry.shape, shape, sizeof(shape)), info->bytes, info->data_addr,
-        info->device);
+    storage_inspect_put(&writer, "storage %" PRIu64 "%s%s%s: %s %s, %" PRIu64 " bytes at %#" PRIx64 " on %s", info->id,
+                        info->name[0] != '\0' ? " '" : "", info->name, info->name[0] != '\0' ? "'" : "",
+                        varve_dtype_name(info->dtype),
+                        varve_shape_text(info->geometry.ndim, info->geometry.shape, shape, sizeof(shape)), info->bytes,
+                        info->data_addr, info->device);
     if (info->device_index >= 0) {
-        put(&writer, ":%d", info->device_index);
+        storage_inspect_put(&writer, ":%d", info->device_index);
     }
     if (!info->is_contiguous) {
-        put(&writer, ", strides (");
+        storage_inspect_put(&writer, ", strides (");
         put_sizes(&writer, info->geometry.ndim, info->geometry.strides);
-        put(&writer, ")");
+        storage_inspect_put(&writer, ")");
     }
     if (info->base_id != 0) {
-        put(&writer, ", a view of storage %" PRIu64 " with %" PRIu64 " bytes", info->base_id, info->base_bytes);
+        storage_inspect_put(&writer, ", a view of storage %" PRIu64 " with %" PRIu64 " bytes", info->base_id,
+                            info->base_bytes);
     }
     if (info->has_block) {
-        put(&writer, ", block %#" PRIx64 " of %" PRIu64 " bytes in segment %" PRIu32, info->block.block.addr,
-            info->block.block.bytes, info->block.segment_id);
+        storage_inspect_put(&writer, ", block %#" PRIx64 " of %" PRIu64 " bytes in segment %" PRIu32,
+                            info->block.block.addr, info->block.block.bytes, info->block.segment_id);
     }
-    put(&writer, "%s%s, %" PRIu32 " reference%s, %" PRIu32 " view%s", info->is_foreign ? ", foreign" : "",
-        info->is_read_only ? ", read only" : "", info->use_count, info->use_count == 1 ? "" : "s", info->view_count,
-        info->view_count == 1 ? "" : "s");
+    storage_inspect_put(&writer, "%s%s, %" PRIu32 " reference%s, %" PRIu32 " view%s",
+                        info->is_foreign ? ", foreign" : "", info->is_read_only ? ", read only" : "", info->use_count,
+                        info->use_count == 1 ? "" : "s", info->view_count, info->view_count == 1 ? "" : "s");
     return writer.used;
 }
 
@@ -94,27 +96,28 @@ size_t varve_storage_info_text(const struct varve_storage_info *info, char *text
 static void put_string(struct writer *writer, const char *text)
 {
     size_t left = strlen(text);
-    put(writer, "\"");
+    storage_inspect_put(writer, "\"");
     while (left > 0) {
         size_t length = varve_utf8_length(text, left);
         unsigned char byte = (unsigned char)*text;
         if (length == 0) {
-            put(writer, "?");
+            storage_inspect_put(writer, "?");
             length = 1;
         } else if (byte < 0x20) {
-            put(writer, "\\u%04x", byte);
+            storage_inspect_put(writer, "\\u%04x", byte);
         } else {
-            put(writer, "%s%.*s", byte == '"' || byte == '\\' ? "\\" : "", (int)length, text);
+            storage_inspect_put(writer, "%s%.*s", byte == '"' || byte == '\\' ? "\\" : "", (int)length, text);
         }
         text += length;
         left -= length;
     }
-    put(writer, "\"");
+    storage_inspect_put(writer, "\"");
 }
 
-static void put_block(struct writer *writer, const struct varve_allocation_info *block)
+static void storage_inspect_put_block(struct writer *writer, const struct varve_allocation_info *block)
 {
-    put(writer,
+    storage_inspect_put(
+        writer,
         ",\"block\":{\"addr\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"requested\":%" PRIu64 ",\"allocation_id\":%" PRIu64
         ",\"segment_id\":%" PRIu32 ",\"stream\":%" PRIu64 ",\"pool\":[%" PRIu64 ",%" PRIu64 "],\"is_small\":%s}",
         block->block.addr, block->block.bytes, block->block.requested, block->block.allocation_id, block->segment_id,
@@ -124,24 +127,27 @@ static void put_block(struct writer *writer, const struct varve_allocation_info 
 size_t varve_storage_info_json(const struct varve_storage_info *info, char *text, size_t bytes)
 {
     struct writer writer = {.text = text, .bytes = bytes};
-    put(&writer, "{\"id\":%" PRIu64 ",\"name\":", info->id);
+    storage_inspect_put(&writer, "{\"id\":%" PRIu64 ",\"name\":", info->id);
     put_string(&writer, info->name);
-    put(&writer, ",\"dtype\":\"%s\",\"shape\":[", varve_dtype_name(info->dtype));
+    storage_inspect_put(&writer, ",\"dtype\":\"%s\",\"shape\":[", varve_dtype_name(info->dtype));
     put_sizes(&writer, info->geometry.ndim, info->geometry.shape);
-    put(&writer, "],\"strides\":[");
+    storage_inspect_put(&writer, "],\"strides\":[");
     put_sizes(&writer, info->geometry.ndim, info->geometry.strides);
-    put(&writer, "],\"offset\":%" PRId64 ",\"bytes\":%" PRIu64 ",\"data_addr\":%" PRIu64 ",\"base_bytes\":%" PRIu64,
+    storage_inspect_put(
+        &writer, "],\"offset\":%" PRId64 ",\"bytes\":%" PRIu64 ",\"data_addr\":%" PRIu64 ",\"base_bytes\":%" PRIu64,
         info->geometry.offset, info->bytes, info->data_addr, info->base_bytes);
-    put(&writer, ",\"device\":\"%s\",\"device_index\":%d,\"use_count\":%" PRIu32 ",\"view_count\":%" PRIu32,
-        info->device, info->device_index, info->use_count, info->view_count);
-    put(&writer, ",\"is_contiguous\":%s,\"is_foreign\":%s,\"is_read_only\":%s", info->is_contiguous ? "true" : "false",
-        info->is_foreign ? "true" : "false", info->is_read_only ? "true" : "false");
+    storage_inspect_put(&writer,
+                        ",\"device\":\"%s\",\"device_index\":%d,\"use_count\":%" PRIu32 ",\"view_count\":%" PRIu32,
+                        info->device, info->device_index, info->use_count, info->view_count);
+    storage_inspect_put(&writer, ",\"is_contiguous\":%s,\"is_foreign\":%s,\"is_read_only\":%s",
+                        info->is_contiguous ? "true" : "false", info->is_foreign ? "true" : "false",
+                        info->is_read_only ? "true" : "false");
     if (info->base_id != 0) {
-        put(&writer, ",\"base_id\":%" PRIu64, info->base_id);
+        storage_inspect_put(&writer, ",\"base_id\":%" PRIu64, info->base_id);
     }
     if (info->has_block) {
-        put_block(&writer, &info->block);
+        storage_inspect_put_block(&writer, &info->block);
     }
-    put(&writer, "}");
+    storage_inspect_put(&writer, "}");
     return writer.used;
 }

@@ -95,7 +95,7 @@ static int run_on_device(const struct call *call, struct varve_message *message)
                : run_by_host(call, message);
 }
 
-static int run(struct call *call, struct varve_message *message)
+static int storage_operators_run(struct call *call, struct varve_message *message)
 {
     int error = object_check_writable(call->storages[0], message);
     call->operation.out = call->storages[0]->array;
@@ -129,7 +129,7 @@ static int run(struct call *call, struct varve_message *message)
     {                                                                                                                \
         struct call call = {CALL_##KIND, .operation.code = VARVE_OPERATOR_##NAME, .stream = stream};                 \
                                                                                                                      \
-        return run(&call, message);                                                                                  \
+        return storage_operators_run(&call, message);                                                                \
     }
 
 #define FUNCTION_BINARY(NAME, name) FUNCTION(NAME, name, BINARY)

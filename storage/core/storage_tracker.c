@@ -30,7 +30,7 @@ static uint64_t owned_bytes(const struct varve_storage *storage)
     return storage->base != NULL ? varve_storage_bytes(storage) : storage->bytes;
 }
 
-static struct varve_tracked describe(const struct living_entry *entry, uint64_t now_ns)
+static struct varve_tracked storage_tracker_describe(const struct living_entry *entry, uint64_t now_ns)
 {
     struct varve_storage *storage = entry->storage;
     return (struct varve_tracked){
@@ -55,7 +55,7 @@ int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *t
         return error;
     }
     for (size_t i = 0; i < living.count; i++) {
-        struct varve_tracked tracked = describe(&living.entries[i], varve_clock_monotonic_ns());
+        struct varve_tracked tracked = storage_tracker_describe(&living.entries[i], varve_clock_monotonic_ns());
         if (!take(context, &tracked)) {
             break;
         }
@@ -130,7 +130,7 @@ static struct varve_leak *accuse(struct search *search, size_t entry, const stru
     return leak;
 }
 
-static const char *name_of(const struct varve_storage *storage)
+static const char *storage_tracker_name_of(const struct varve_storage *storage)
 {
     return storage->name[0] != '\0' ? storage->name : "without a name";
 }
@@ -140,7 +140,7 @@ static void find_cycles(struct search *search)
 {
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
-        struct varve_tracked tracked = describe(entry, search->now_ns);
+        struct varve_tracked tracked = storage_tracker_describe(entry, search->now_ns);
         if (entry->is_reached || entry->storage->base != NULL || !is_old_enough(search, &tracked)) {
             continue;
         }
@@ -148,7 +148,7 @@ static void find_cycles(struct search *search)
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64
                  " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32 " references)",
-                 tracked.id, name_of(entry->storage), entry->internal);
+                 tracked.id, storage_tracker_name_of(entry->storage), entry->internal);
     }
 }
 
@@ -168,7 +168,7 @@ static void find_held(struct search *search)
     sum_shown(search);
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
-        struct varve_tracked tracked = describe(entry, search->now_ns);
+        struct varve_tracked tracked = storage_tracker_describe(entry, search->now_ns);
         uint32_t views = __atomic_load_n(&entry->storage->views, __ATOMIC_RELAXED);
         if (search->accused[i] || entry->storage->base != NULL || views == 0 || entry->references != views ||
             search->shown[i] * 2 >= tracked.bytes || !is_old_enough(search, &tracked)) {
@@ -179,7 +179,7 @@ static void find_held(struct search *search)
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) of %" PRIu64 " bytes is held by %" PRIu32
                  " views alone, which show %" PRIu64,
-                 tracked.id, name_of(entry->storage), tracked.bytes, views, search->shown[i]);
+                 tracked.id, storage_tracker_name_of(entry->storage), tracked.bytes, views, search->shown[i]);
     }
 }
 
@@ -206,11 +206,11 @@ static int compare_origins(const void *left, const void *right)
 static void accuse_group(struct search *search, const struct origin *origins, size_t count)
 {
     const struct living_entry *entries = search->living.entries;
-    struct varve_tracked newest = describe(&entries[origins[count - 1].entry], search->now_ns);
+    struct varve_tracked newest = storage_tracker_describe(&entries[origins[count - 1].entry], search->now_ns);
     struct varve_leak *leak =
         accuse(search, origins[count - 1].entry, &newest, VARVE_LEAK_GROWTH, 1 - 1 / (double)count);
     for (size_t i = 0; i + 1 < count; i++) {
-        struct varve_tracked tracked = describe(&entries[origins[i].entry], search->now_ns);
+        struct varve_tracked tracked = storage_tracker_describe(&entries[origins[i].entry], search->now_ns);
         leak->bytes += tracked.bytes;
         leak->age_ns = tracked.age_ns > leak->age_ns ? tracked.age_ns : leak->age_ns;
         search->accused[origins[i].entry] = VARVE_LEAK_GROWTH + 1;
@@ -218,7 +218,7 @@ static void accuse_group(struct search *search, const struct origin *origins, si
     leak->storages = count;
     snprintf(leak->evidence, sizeof(leak->evidence),
              "%zu storages of one caller (the last: %" PRIu64 ", %s) were created since the mark and are alive", count,
-             newest.id, name_of(entries[origins[count - 1].entry].storage));
+             newest.id, storage_tracker_name_of(entries[origins[count - 1].entry].storage));
 }
 
 static int find_growth(struct search *search, struct varve_message *message)
@@ -231,7 +231,7 @@ static int find_growth(struct search *search, struct varve_message *message)
     }
     size_t count = 0;
     for (size_t i = 0; i < search->living.count; i++) {
-        struct varve_tracked tracked = describe(&search->living.entries[i], search->now_ns);
+        struct varve_tracked tracked = storage_tracker_describe(&search->living.entries[i], search->now_ns);
         if (!search->accused[i] && tracked.base_id == 0 && tracked.id > search->options.after &&
             (tracked.caller != NULL || tracked.callsite != 0)) {
             origins[count++] = (struct origin){tracked.caller, tracked.callsite, i};
@@ -257,7 +257,7 @@ static void find_untouched(struct search *search)
 {
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
-        struct varve_tracked tracked = describe(entry, search->now_ns);
+        struct varve_tracked tracked = storage_tracker_describe(entry, search->now_ns);
         if (search->accused[i] || tracked.base_id != 0 || tracked.is_touched || tracked.bytes == 0 ||
             !is_old_enough(search, &tracked)) {
             continue;
@@ -265,7 +265,7 @@ static void find_untouched(struct search *search)
         struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_UNTOUCHED, 0.5);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "nobody has looked at storage %" PRIu64 " (%s) since it was created, %.3f s ago", tracked.id,
-                 name_of(entry->storage), (double)tracked.age_ns * 1e-9);
+                 storage_tracker_name_of(entry->storage), (double)tracked.age_ns * 1e-9);
     }
 }
 
@@ -273,7 +273,7 @@ static void find_alive(struct search *search)
 {
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
-        struct varve_tracked tracked = describe(entry, search->now_ns);
+        struct varve_tracked tracked = storage_tracker_describe(entry, search->now_ns);
         if (search->accused[i] || tracked.base_id != 0 || tracked.id <= search->options.after) {
             continue;
         }
@@ -281,7 +281,7 @@ static void find_alive(struct search *search)
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) was not released: the program has %" PRIu32
                  " references to it, views %" PRIu32,
-                 tracked.id, name_of(entry->storage), tracked.external, entry->internal);
+                 tracked.id, storage_tracker_name_of(entry->storage), tracked.external, entry->internal);
     }
 }
 
@@ -316,7 +316,7 @@ static int search_all(struct search *search, struct varve_message *message)
 
 /* Growth, and to be alive at the end, are seen in the trace itself, but not whether anybody has looked
  * at the elements. */
-static enum varve_cause cause_of(unsigned accused, const struct varve_storage *storage)
+static enum varve_cause storage_tracker_cause_of(unsigned accused, const struct varve_storage *storage)
 {
     switch ((enum varve_leak_kind)(accused - 1)) {
     case VARVE_LEAK_CYCLE:
@@ -345,7 +345,7 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
         for (size_t i = 0; i < search.living.count; i++) {
             if (search.accused[i]) {
                 struct varve_storage *storage = search.living.entries[i].storage;
-                emit_leak(storage, cause_of(search.accused[i], storage), search.now_ns);
+                emit_leak(storage, storage_tracker_cause_of(search.accused[i], storage), search.now_ns);
             }
         }
         *leaks_out = search.leaks;

@@ -21,7 +21,7 @@ struct handle {
     cublas_handle cublas;
 };
 
-static void *library_open(void)
+static void *cublas_library_open(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"};
     const char *wanted = getenv("VARVE_CUBLAS");
@@ -35,9 +35,9 @@ static void *library_open(void)
     return library;
 }
 
-static void library_find(void)
+static void cublas_library_find(void)
 {
-    void *library = library_open();
+    void *library = cublas_library_open();
     if (library == NULL) {
         return;
     }
@@ -78,7 +78,7 @@ static bool handle_create(struct handle *handle)
 
 static void *handle_open(struct varve_device *device)
 {
-    pthread_once(&once, library_find);
+    pthread_once(&once, cublas_library_find);
     if (!is_found || strcmp(device->ops->name, "cuda") != 0) {
         return NULL;
     }

@@ -14,7 +14,7 @@ enum {
 };
 
 /* The kernel for what lies without gaps; the next one walks. */
-static enum kernel kernel_find(unsigned index, enum varve_dtype dtype)
+static enum kernel elementwise_gpu_kernel_find(unsigned index, enum varve_dtype dtype)
 {
     static const unsigned short kernels[INDEX_LIMIT][VARVE_DTYPE_LIMIT] = {
 #define KERNEL_OF_LIST(name, TYPE) [INDEX_##name][VARVE_DTYPE_##TYPE] = KERNEL_##name##_##TYPE##_flat,
@@ -29,7 +29,7 @@ struct elementwise_launch {
     enum kernel kernel;
 };
 
-static int walk_launch(const struct walk *walk, void *context)
+static int elementwise_gpu_walk_launch(const struct walk *walk, void *context)
 {
     const struct elementwise_launch *launch = context;
     struct walk argument = *walk;
@@ -63,7 +63,7 @@ static int loop_launch(const struct gpu_work *work, enum kernel kernel, const st
     struct elementwise_launch launch = {work, kernel};
     struct flat flat;
     if (!flat_of(loop, (ptrdiff_t)bytes, &flat)) {
-        return walk_each(loop, walk_launch, &launch);
+        return walk_each(loop, elementwise_gpu_walk_launch, &launch);
     }
     uint64_t vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
     return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1, &flat);
@@ -96,5 +96,5 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
     struct elements_loop loop;
     elements_loop_init(&loop, operation->count + 1,
                        (const struct varve_array *const[]){&operation->out, &inputs[0], &inputs[1]});
-    return loop_launch(work, kernel_find(operation->code, dtype), &loop, varve_dtype_bytes(dtype));
+    return loop_launch(work, elementwise_gpu_kernel_find(operation->code, dtype), &loop, varve_dtype_bytes(dtype));
 }

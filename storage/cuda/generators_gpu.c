@@ -4,7 +4,7 @@
 
 #include "storage/tensors/element_loop.h"
 
-static enum kernel kernel_find(enum varve_operator code, enum varve_dtype dtype)
+static enum kernel generators_gpu_kernel_find(enum varve_operator code, enum varve_dtype dtype)
 {
 #define KERNEL_arange(TYPE) [VARVE_OPERATOR_ARANGE][VARVE_DTYPE_##TYPE] = KERNEL_arange_##TYPE
 #define KERNEL_uniform(TYPE) [VARVE_OPERATOR_UNIFORM][VARVE_DTYPE_##TYPE] = KERNEL_uniform_##TYPE
@@ -29,6 +29,6 @@ int gpu_generator(const struct gpu_work *work, const struct operation *operation
         .step = operation->step.integer,
         .is_real = is_arange && operation_is_real(operation),
     };
-    return work_launch(work, kernel_find(operation->code, operation->out.dtype),
+    return work_launch(work, generators_gpu_kernel_find(operation->code, operation->out.dtype),
                        divide_up(launch.count, GENERATED * GPU_BLOCK), 1, &launch);
 }

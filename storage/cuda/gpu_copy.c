@@ -143,7 +143,7 @@ static int move_visit(const struct walk *walk, void *context)
 }
 
 /* The axis that is dense in the source, if it is another one than the target's; else the last one. */
-static unsigned axis_of_source(const struct elements_loop *loop, unsigned unit)
+static unsigned gpu_copy_axis_of_source(const struct elements_loop *loop, unsigned unit)
 {
     unsigned last = loop->ndim - 1;
     if (loop->strides[TARGET][last] != (ptrdiff_t)unit || loop->shape[last] < TILE_AXIS_MIN ||
@@ -179,7 +179,7 @@ static int transpose_visit(const struct walk *batch, void *context)
 }
 
 /* A loop without an axis; one without any has one of size 1. */
-static void axis_remove(struct elements_loop *loop, unsigned axis)
+static void gpu_copy_axis_remove(struct elements_loop *loop, unsigned axis)
 {
     for (unsigned k = axis; k + 1 < loop->ndim; k++) {
         loop->shape[k] = loop->shape[k + 1];
@@ -209,8 +209,8 @@ static int transpose(struct order *order, struct elements_loop *loop, unsigned r
                      .source_column_stride = loop->strides[SOURCE][last]},
     };
     order->kernel = KERNEL_TRANSPOSE + unit_number(unit);
-    axis_remove(loop, last);
-    axis_remove(loop, row_axis);
+    gpu_copy_axis_remove(loop, last);
+    gpu_copy_axis_remove(loop, row_axis);
     return walk_each(loop, transpose_visit, &transposing);
 }
 
@@ -222,7 +222,7 @@ static int move(struct order *order, struct elements_loop *loop, unsigned bytes)
                                  "elements at addresses that are no multiples of their size, in %u axes",
                                  VARVE_DIMS_MAX);
     }
-    unsigned row_axis = axis_of_source(loop, unit);
+    unsigned row_axis = gpu_copy_axis_of_source(loop, unit);
     if (row_axis + 1 < loop->ndim && elements_loop_count(loop) < WALK_COUNT_MAX * TILE_AXIS_MIN) {
         return transpose(order, loop, row_axis, unit);
     }

@@ -53,14 +53,14 @@ static bool is_by_mask(const struct index_plan *inner)
     return inner->positions.list == NULL && varve_geometry_count(&inner->rest) == 1;
 }
 
-static uint64_t words_of(const struct index_plan *inner)
+static uint64_t gpu_index_words_of(const struct index_plan *inner)
 {
     return (uint64_t)index_bits_words(&inner->positions.bits);
 }
 
 static uint64_t parts_of(const struct index_plan *inner)
 {
-    return divide_up(words_of(inner), INDEX_PART_WORDS);
+    return divide_up(gpu_index_words_of(inner), INDEX_PART_WORDS);
 }
 
 static size_t position_bytes(const struct index_plan *inner)
@@ -71,7 +71,7 @@ static size_t position_bytes(const struct index_plan *inner)
 uint64_t gpu_index_bytes(const struct varve_index_plan *plan)
 {
     const struct index_plan *inner = inner_of(plan);
-    return is_by_mask(inner) ? (parts_of(inner) + words_of(inner)) * sizeof(uint64_t)
+    return is_by_mask(inner) ? (parts_of(inner) + gpu_index_words_of(inner)) * sizeof(uint64_t)
                              : (uint64_t)inner->positions.count * position_bytes(inner);
 }
 
@@ -79,7 +79,7 @@ uint64_t gpu_index_bytes(const struct varve_index_plan *plan)
 static void mask_write(const struct index_plan *inner, uint64_t *out)
 {
     const uint64_t *words = inner->positions.bits.words;
-    uint64_t count = words_of(inner), rank = 0;
+    uint64_t count = gpu_index_words_of(inner), rank = 0;
     for (uint64_t i = 0; i < count; i++) {
         if (i % INDEX_PART_WORDS == 0) {
             *out++ = rank;
@@ -189,7 +189,7 @@ struct order {
     struct varve_message *message;
 };
 
-static uint64_t number_of(const struct index_plan *inner)
+static uint64_t gpu_index_number_of(const struct index_plan *inner)
 {
     uint64_t number = 0;
     memcpy(&number, inner->number, varve_dtype_bytes(inner->plan.dtype));
@@ -290,7 +290,7 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
         .indexed = (uint64_t)(uintptr_t)indexed_data + (uint64_t)indexed_offset * bytes,
         .ranks = kept->addr,
         .words = kept->addr + parts_of(inner) * sizeof(uint64_t),
-        .word_count = words_of(inner),
+        .word_count = gpu_index_words_of(inner),
         .indexed_stride = inner->positions.bit_stride,
         .number = order->number,
     };
@@ -312,7 +312,7 @@ int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, const struct 
                   const struct varve_array *packed, void *indexed_data, int64_t indexed_offset, uint64_t stream,
                   struct varve_message *message)
 {
-    struct order order = {.gpu = gpu, .stream = stream, .number = number_of(inner), .message = message};
+    struct order order = {.gpu = gpu, .stream = stream, .number = gpu_index_number_of(inner), .message = message};
     if (inner->plan.element_count == 0) {
         return VARVE_OK;
     }

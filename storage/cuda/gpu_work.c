@@ -40,7 +40,7 @@ int gpu_device_error(const struct varve_device *device, int error, const char *w
 /* ---- programs ---- */
 
 /* With the mutex, but for gpu_open. */
-static int program_load(struct gpu *gpu, enum gpu_program number)
+static int gpu_work_program_load(struct gpu *gpu, enum gpu_program number)
 {
     uint64_t *handle = &gpu->programs[number].handle;
     return *handle != 0 ? VARVE_OK : gpu->device->ops->program_load(gpu->device, images[number], handle);
@@ -49,7 +49,7 @@ static int program_load(struct gpu *gpu, enum gpu_program number)
 /* With the mutex. */
 static int function_load(struct gpu *gpu, enum gpu_program number, const char *name, uint64_t *function_out)
 {
-    int error = program_load(gpu, number);
+    int error = gpu_work_program_load(gpu, number);
     return error == VARVE_OK
                ? gpu->device->ops->program_find(gpu->device, gpu->programs[number].handle, name, function_out)
                : error;
@@ -88,7 +88,7 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
     }
     gpu->device = device;
     pthread_mutex_init(&gpu->mutex, NULL);
-    int error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
+    int error = gpu_work_program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
     if (error != VARVE_OK) {
         gpu_device_error(gpu->device, error, "kernels", message);
         gpu_close(gpu);
@@ -113,8 +113,8 @@ void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), v
 
 /* ---- launches ---- */
 
-static int function_find(struct gpu *gpu, enum gpu_program number, const char *name, unsigned kernel,
-                         uint64_t *function_out, struct varve_message *message)
+static int gpu_work_function_find(struct gpu *gpu, enum gpu_program number, const char *name, unsigned kernel,
+                                  uint64_t *function_out, struct varve_message *message)
 {
     uint64_t *slot = &gpu->programs[number].functions[kernel];
     uint64_t function = __atomic_load_n(slot, __ATOMIC_RELAXED);
@@ -133,7 +133,7 @@ int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *nam
                const struct varve_launch *launch, uint64_t stream, struct varve_message *message)
 {
     uint64_t function;
-    int error = function_find(gpu, program, names[kernel], kernel, &function, message);
+    int error = gpu_work_function_find(gpu, program, names[kernel], kernel, &function, message);
     if (error != VARVE_OK) {
         return error;
     }

@@ -28,7 +28,7 @@ struct product {
 
 /* ---- our kernel ---- */
 
-static enum kernel kernel_find(enum varve_dtype dtype)
+static enum kernel matmul_gpu_kernel_find(enum varve_dtype dtype)
 {
     static const unsigned short kernels[VARVE_DTYPE_LIMIT] = {
 #define KERNEL_OF_LIST(name, TYPE) [VARVE_DTYPE_##TYPE] = KERNEL_##name##_##TYPE,
@@ -39,7 +39,7 @@ static enum kernel kernel_find(enum varve_dtype dtype)
     return kernels[dtype];
 }
 
-static int walk_launch(const struct walk *walk, void *context)
+static int matmul_gpu_walk_launch(const struct walk *walk, void *context)
 {
     struct product *product = context;
     uint64_t tiles = divide_up((uint64_t)product->launch.rows, MATMUL_TILE) *
@@ -62,8 +62,8 @@ static int run_kernel(struct product *product)
     matrix_strides(&product->arrays[0], product->launch.out_strides);
     matrix_strides(&product->arrays[1], product->launch.a_strides);
     matrix_strides(&product->arrays[2], product->launch.b_strides);
-    product->kernel = kernel_find(product->arrays[0].dtype);
-    return walk_each(&product->batch, walk_launch, product);
+    product->kernel = matmul_gpu_kernel_find(product->arrays[0].dtype);
+    return walk_each(&product->batch, matmul_gpu_walk_launch, product);
 }
 
 /* ---- cuBLAS ---- */
@@ -88,7 +88,7 @@ static bool lies_well(const struct varve_array *array, bool *is_turned, int64_t 
 }
 
 /* The operand `number` of ours is the other one of BLAS, in whose order of columns each matrix is turned. */
-static int input_prepare(struct product *product, unsigned number)
+static int matmul_gpu_input_prepare(struct product *product, unsigned number)
 {
     struct varve_array *array = &product->arrays[number];
     bool *is_turned = &product->gemm.is_turned[OPERANDS - 1 - number];
@@ -158,7 +158,7 @@ static int run_cublas(struct product *product)
 
 /* ---- the batch ---- */
 
-static int batch_of(struct product *product)
+static int matmul_gpu_batch_of(struct product *product)
 {
     const struct varve_geometry *out = &product->arrays[0].geometry;
     struct varve_array batches[OPERANDS];
@@ -175,14 +175,14 @@ static int batch_of(struct product *product)
     return VARVE_OK;
 }
 
-static int run(struct product *product)
+static int matmul_gpu_run(struct product *product)
 {
     bool is_for_cublas = fits_cublas(product);
     int error = VARVE_OK;
     for (unsigned i = 1; i < OPERANDS && is_for_cublas && error == VARVE_OK; i++) {
-        error = input_prepare(product, i);
+        error = matmul_gpu_input_prepare(product, i);
     }
-    VARVE_THEN(error, batch_of(product));
+    VARVE_THEN(error, matmul_gpu_batch_of(product));
     if (error != VARVE_OK) {
         return error;
     }
@@ -199,7 +199,7 @@ int gpu_matmul(const struct gpu_work *work, const struct operation *operation)
                    .columns = out->shape[out->ndim - 1],
                    .depth = a->shape[a->ndim - 1]},
     };
-    int error = run(&product);
+    int error = matmul_gpu_run(&product);
     for (unsigned i = 0; i < OPERANDS; i++) {
         varve_alloc_free(work->alloc, product.set_aside[i], NULL);
     }

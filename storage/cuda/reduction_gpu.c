@@ -28,7 +28,7 @@ struct reduction {
 
 /* ---- kernels ---- */
 
-static enum kernel kernel_find(const struct reduction *reduction)
+static enum kernel reduction_gpu_kernel_find(const struct reduction *reduction)
 {
 #define PLACE_sum 0
 #define PLACE_max 1
@@ -52,7 +52,7 @@ static enum kernel kernel_of_parts(const struct reduction *reduction)
     struct reduction parts = {.code = reduction->code, .dtype = reduction->dtype};
     if (!has_real_parts(reduction)) {
         parts.dtype = reduction->code == VARVE_OPERATOR_MAX ? reduction->dtype : VARVE_DTYPE_I64;
-        return kernel_find(&parts);
+        return reduction_gpu_kernel_find(&parts);
     }
     switch (reduction->dtype) {
     case VARVE_DTYPE_F64:
@@ -94,7 +94,7 @@ static uint32_t column_width(uint64_t kept, uint64_t count)
 }
 
 /* `count` elements in parts that are all in use. */
-static void divide(struct reduction_launch *launch, uint64_t count, uint64_t blocks, uint64_t least)
+static void reduction_gpu_divide(struct reduction_launch *launch, uint64_t count, uint64_t blocks, uint64_t least)
 {
     uint64_t parts = BLOCKS_WANTED / blocks;
     parts = parts < count / least ? parts : count / least;
@@ -108,8 +108,8 @@ static void divide_rows(struct reduction *reduction, uint64_t kept, uint64_t cou
 {
     struct reduction_launch *launch = &reduction->launch;
     launch->lanes = row_lanes(count);
-    divide(launch, count, divide_up(kept, GPU_BLOCK / launch->lanes),
-           launch->lanes == GPU_BLOCK ? PART_ELEMENTS : UINT64_MAX);
+    reduction_gpu_divide(launch, count, divide_up(kept, GPU_BLOCK / launch->lanes),
+                         launch->lanes == GPU_BLOCK ? PART_ELEMENTS : UINT64_MAX);
 }
 
 static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t count)
@@ -117,7 +117,7 @@ static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t 
     struct reduction_launch *launch = &reduction->launch;
     launch->lanes = column_width(kept, count);
     uint64_t height = GPU_BLOCK / launch->lanes;
-    divide(launch, count, divide_up(kept, launch->lanes), height * COLUMNS_STEPS * ROUNDS_LEAST);
+    reduction_gpu_divide(launch, count, divide_up(kept, launch->lanes), height * COLUMNS_STEPS * ROUNDS_LEAST);
 }
 
 /* ---- launches ---- */
@@ -189,7 +189,7 @@ static int merge_parts(const struct reduction *reduction, uint64_t parts_addr)
     return run_axis(&second);
 }
 
-static int run(struct reduction *reduction)
+static int reduction_gpu_run(struct reduction *reduction)
 {
     const struct gpu_work *work = reduction->work;
     if (reduction->part_total == 1) {
@@ -226,8 +226,8 @@ static struct varve_array array_part(const struct varve_array *array, const stru
     return part;
 }
 
-static void loops_of(struct reduction *reduction, const struct varve_array *out, const struct varve_array *a,
-                     const struct reduction_axes *axes)
+static void reduction_gpu_loops_of(struct reduction *reduction, const struct varve_array *out,
+                                   const struct varve_array *a, const struct reduction_axes *axes)
 {
     bool has_axis = out->geometry.ndim == axes->kept_ndim; /* of size 1 */
     const struct varve_array result = has_axis ? array_part(out, axes, false) : *out;
@@ -253,10 +253,10 @@ int gpu_reduction(const struct gpu_work *work, const struct operation *operation
     if (error != VARVE_OK) {
         return error;
     }
-    loops_of(&reduction, out, a, &axes);
+    reduction_gpu_loops_of(&reduction, out, a, &axes);
     uint64_t kept = elements_loop_count(&reduction.kept);
     reduction.is_columns = is_by_columns(&reduction, kept);
-    reduction.kernel = kernel_find(&reduction);
+    reduction.kernel = reduction_gpu_kernel_find(&reduction);
     reduction.launch.divisor = operation->code == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1;
     if (reduction.reduced.ndim > 1) {
         error = walk_each(&reduction.reduced, reduced_count, &reduction);
@@ -266,5 +266,5 @@ int gpu_reduction(const struct gpu_work *work, const struct operation *operation
         (reduction.is_columns ? divide_columns : divide_rows)(&reduction, kept, count);
         reduction.part_total = reduction.launch.parts;
     }
-    return error == VARVE_OK ? run(&reduction) : error;
+    return error == VARVE_OK ? reduction_gpu_run(&reduction) : error;
 }

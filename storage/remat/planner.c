@@ -24,8 +24,8 @@ static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve
             (search == VARVE_REMAT_SEARCH_KINETIC || heuristic->score != VARVE_REMAT_SCORE_LAST_ACCESS));
 }
 
-static int check_options(const struct varve_remat_options *options, const struct varve_remat_heuristic *heuristic,
-                         struct varve_message *message)
+static int planner_check_options(const struct varve_remat_options *options,
+                                 const struct varve_remat_heuristic *heuristic, struct varve_message *message)
 {
     if ((heuristic->is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
@@ -46,7 +46,7 @@ int varve_remat_open(const struct varve_remat_options *options, struct varve_rem
 {
     const struct varve_remat_heuristic *heuristic =
         options->heuristic != NULL ? options->heuristic : varve_remat_heuristic_find("dtr");
-    int error = check_options(options, heuristic, message);
+    int error = planner_check_options(options, heuristic, message);
     *remat_out = NULL;
     if (error != 0) {
         return error;
@@ -178,7 +178,7 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
 }
 
 /* What the structures for neighbourhoods keep of new storages, and of views that make old ones dearer. */
-static bool prepare(struct varve_remat *remat, uint32_t number)
+static bool planner_prepare(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
     remat->cost_sum += op->cost_ns * op->output_count;
@@ -221,7 +221,7 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
     int error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : check_op(remat, op, message);
     if (error == 0) {
         error = graph_add(&remat->graph, op, &number);
-        remat->is_broken |= error != 0 || !prepare(remat, number);
+        remat->is_broken |= error != 0 || !planner_prepare(remat, number);
     }
     if (remat->is_broken) {
         return planner_no_memory(message);

@@ -30,7 +30,7 @@ struct varve_remat_blocks {
 
 /* ---- blocks ---- */
 
-static void free_block(struct varve_remat_blocks *blocks, struct varve_allocation *allocation)
+static void remat_free_block(struct varve_remat_blocks *blocks, struct varve_allocation *allocation)
 {
     if (allocation->block != NULL) {
         blocks->changes++;
@@ -39,11 +39,11 @@ static void free_block(struct varve_remat_blocks *blocks, struct varve_allocatio
     }
 }
 
-static void evict(void *context, uint32_t storage)
+static void remat_blocks_evict(void *context, uint32_t storage)
 {
     struct varve_remat_blocks *blocks = context;
     if (storage < blocks->of_capacity) {
-        free_block(blocks, &blocks->of[storage]);
+        remat_free_block(blocks, &blocks->of[storage]);
     }
 }
 
@@ -79,13 +79,13 @@ static int drop_second_blocks(struct varve_remat_blocks *blocks, int error)
         if (error == VARVE_OK && blocks->of[second->storage].block == NULL) {
             error = own_block(blocks, second->storage, second->allocation);
         } else {
-            free_block(blocks, &second->allocation);
+            remat_free_block(blocks, &second->allocation);
         }
     }
     return error;
 }
 
-static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
+static int remat_blocks_run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     struct varve_remat_blocks *blocks = context;
     const struct remat_graph *graph = &blocks->remat->graph;
@@ -106,19 +106,19 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
         uint32_t storage =
             run->outputs[i] == VARVE_REMAT_NONE ? VARVE_REMAT_NONE : graph->tensors[run->outputs[i]].storage;
         if (storage != VARVE_REMAT_NONE && !graph->storages[storage].is_resident) {
-            evict(blocks, storage);
+            remat_blocks_evict(blocks, storage);
         }
     }
     return error;
 }
 
-static uint64_t bytes_used(void *context)
+static uint64_t remat_blocks_bytes_used(void *context)
 {
     const struct varve_remat_blocks *blocks = context;
     return (uint64_t)varve_alloc_memory_allocated(blocks->alloc);
 }
 
-static uint64_t bytes_needed(void *context, uint32_t number)
+static uint64_t remat_blocks_bytes_needed(void *context, uint32_t number)
 {
     struct varve_remat_blocks *blocks = context;
     const struct remat_graph *graph = &blocks->remat->graph;
@@ -185,7 +185,7 @@ static bool find_pieces(struct varve_remat_blocks *blocks, uint64_t bytes)
     return is_done;
 }
 
-static size_t layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
+static size_t remat_blocks_layout(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out)
 {
     struct varve_remat_blocks *blocks = context;
     *pieces_out = NULL;
@@ -215,7 +215,7 @@ static void find_free_beside(struct varve_remat_blocks *blocks)
     blocks->version = blocks->changes;
 }
 
-static uint64_t free_neighbours(void *context, uint32_t storage)
+static uint64_t remat_blocks_free_neighbours(void *context, uint32_t storage)
 {
     struct varve_remat_blocks *blocks = context;
     if (blocks->version != blocks->changes) {
@@ -259,7 +259,7 @@ void varve_remat_blocks_close(struct varve_remat_blocks *blocks)
     }
     varve_alloc_remove_callbacks(blocks->alloc, blocks);
     for (uint32_t i = 0; i < blocks->of_capacity; i++) {
-        free_block(blocks, &blocks->of[i]);
+        remat_free_block(blocks, &blocks->of[i]);
     }
     free(blocks->of);
     free(blocks->free_beside);
@@ -272,12 +272,12 @@ void varve_remat_blocks_drive(struct varve_remat_blocks *blocks, struct varve_re
 {
     *driver_out = (struct varve_remat_driver){
         .context = blocks,
-        .run = run,
-        .evict = evict,
-        .bytes_used = bytes_used,
-        .bytes_needed = bytes_needed,
-        .free_neighbours = free_neighbours,
-        .layout = layout,
+        .run = remat_blocks_run,
+        .evict = remat_blocks_evict,
+        .bytes_used = remat_blocks_bytes_used,
+        .bytes_needed = remat_blocks_bytes_needed,
+        .free_neighbours = remat_blocks_free_neighbours,
+        .layout = remat_blocks_layout,
     };
 }
 

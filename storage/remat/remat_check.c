@@ -31,7 +31,7 @@ static int check_storage(const struct varve_remat *remat, uint32_t number, struc
                          : varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %" PRIu32 ": %s", number, wrong);
 }
 
-static int check_sums(const struct varve_remat *remat, struct varve_message *message)
+static int remat_check_sums(const struct varve_remat *remat, struct varve_message *message)
 {
     uint64_t used = 0, locked = 0, pooled = 0, pooled_bytes = 0, known = 0;
     for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
@@ -56,7 +56,7 @@ static int check_sums(const struct varve_remat *remat, struct varve_message *mes
 
 int varve_remat_check(struct varve_remat *remat, struct varve_message *message)
 {
-    int error = check_sums(remat, message);
+    int error = remat_check_sums(remat, message);
     for (uint32_t i = 0; i < remat->graph.storage_count && error == 0; i++) {
         if (remat->graph.storages[i].is_known) {
             error = check_storage(remat, i, message);

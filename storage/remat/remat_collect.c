@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static bool is_wanted(const struct varve_remat *remat, uint32_t number)
+static bool remat_collect_is_wanted(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
     return storage->refs > 0 || storage->locks > (storage->is_pinned ? 1U : 0U) ||
@@ -35,7 +35,7 @@ void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor)
     }
 }
 
-static void forget(struct varve_remat *remat, uint32_t number)
+static void remat_collect_forget(struct varve_remat *remat, uint32_t number)
 {
     struct remat_graph *graph = &remat->graph;
     struct remat_storage *storage = &graph->storages[number];
@@ -119,8 +119,8 @@ void collect_from(struct varve_remat *remat, uint32_t tensor)
         if (is_lost_view(remat, next)) {
             forget_view(remat, next);
         }
-        if (!is_wanted(remat, storage)) {
-            forget(remat, storage);
+        if (!remat_collect_is_wanted(remat, storage)) {
+            remat_collect_forget(remat, storage);
         }
     }
 }

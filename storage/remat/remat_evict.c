@@ -8,7 +8,7 @@
 
 #define SMALL_SHARE 100 /* of the mean size: below, with the rule on small storages, none is evicted */
 
-static bool is_small(const struct varve_remat *remat, uint64_t size)
+static bool remat_evict_is_small(const struct varve_remat *remat, uint64_t size)
 {
     return remat->options.ignores_small && remat->size_count > 0 &&
            size < remat->size_sum / remat->size_count / SMALL_SHARE;
@@ -17,7 +17,7 @@ static bool is_small(const struct varve_remat *remat, uint64_t size)
 void evict_allow(struct varve_remat *remat, uint32_t number)
 {
     struct remat_storage *storage = &remat->graph.storages[number];
-    if (storage->locks > 0 || is_small(remat, storage->size)) {
+    if (storage->locks > 0 || remat_evict_is_small(remat, storage->size)) {
         return;
     }
     remat->is_broken |= !pool_append(&remat->pool, &remat->graph, number);
@@ -53,8 +53,8 @@ void unlock_storage(struct varve_remat *remat, uint32_t number)
     }
 }
 
-static void count(struct varve_remat_counters *counters, const struct remat_storage *storage,
-                  enum varve_remat_cause cause)
+static void remat_evict_count(struct varve_remat_counters *counters, const struct remat_storage *storage,
+                              enum varve_remat_cause cause)
 {
     counters->evictions++;
     counters->evicted_bytes += storage->size;
@@ -100,7 +100,7 @@ void evict_storage(struct varve_remat *remat, uint32_t number, enum varve_remat_
     for (uint32_t t = storage->tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         graph->tensors[t].is_defined = false;
     }
-    count(&remat->counters, storage, cause);
+    remat_evict_count(&remat->counters, storage, cause);
     planner_event(remat, &event);
     if (remat->options.driver.evict != NULL) {
         remat->options.driver.evict(remat->options.driver.context, number);
@@ -130,7 +130,7 @@ static uint64_t evict_window(struct varve_remat *remat, uint64_t bytes, enum var
     return freed;
 }
 
-static uint64_t now_ns(const struct varve_remat *remat)
+static uint64_t remat_evict_now_ns(const struct varve_remat *remat)
 {
     return remat->options.is_live ? varve_clock_monotonic_ns() : 0;
 }
@@ -141,14 +141,14 @@ static uint64_t evict_one(struct varve_remat *remat, enum varve_remat_cause caus
     double score;
     uint32_t victim = search_victim(remat, &score);
     uint64_t size = remat->graph.storages[victim].size;
-    remat->counters.score_ns += now_ns(remat) - begin_ns;
+    remat->counters.score_ns += remat_evict_now_ns(remat) - begin_ns;
     evict_storage(remat, victim, cause, score);
     return size > 0 ? size : 1;
 }
 
 uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_cause cause)
 {
-    uint64_t begin_ns = now_ns(remat);
+    uint64_t begin_ns = remat_evict_now_ns(remat);
     if (remat->pool.count == 0 || remat->is_broken) {
         return 0;
     }
@@ -160,6 +160,6 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
     if (freed == 0 && remat->pool.count > 0) { /* a window of storages without bytes may have been all */
         freed = evict_one(remat, cause, begin_ns);
     }
-    remat->counters.search_ns += now_ns(remat) - begin_ns;
+    remat->counters.search_ns += remat_evict_now_ns(remat) - begin_ns;
     return freed;
 }

@@ -26,7 +26,7 @@ void graph_free(struct remat_graph *graph)
 /* ---- adding ---- */
 
 /* Room for what graph_add adds, so that it can't fail in the middle. */
-static bool reserve(struct remat_graph *graph, const struct varve_remat_op *op)
+static bool remat_graph_reserve(struct remat_graph *graph, const struct varve_remat_op *op)
 {
     uint64_t storages = (uint64_t)graph->storage_count + op->output_count;
     return growth_reserve(&graph->storages, &graph->storage_capacity, storages, sizeof(*graph->storages)) &&
@@ -146,7 +146,7 @@ int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32
 {
     size_t most = 2 * ((size_t)op->input_count + op->output_count);
     uint32_t *lists = malloc(most * sizeof(*lists));
-    if (lists == NULL || !reserve(graph, op)) {
+    if (lists == NULL || !remat_graph_reserve(graph, op)) {
         free(lists);
         return VARVE_ERROR_NO_MEMORY;
     }

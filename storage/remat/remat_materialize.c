@@ -62,7 +62,7 @@ static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
     frame->missing_end = remat->missing.count;
 }
 
-static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
+static int remat_materialize_push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
 {
     struct remat_frame frame = {.tensor = tensor,
                                 .is_remat = is_remat,
@@ -145,7 +145,7 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
 }
 
 /* Room for the operator below the budget. */
-static int make_room(struct varve_remat *remat, uint32_t op, struct varve_message *message)
+static int remat_materialize_make_room(struct varve_remat *remat, uint32_t op, struct varve_message *message)
 {
     uint64_t needed = planner_needed(remat, op), budget = remat->options.budget;
     uint64_t used = planner_used(remat);
@@ -316,7 +316,8 @@ static void update_neighbourhoods(struct varve_remat *remat)
     }
 }
 
-static int run(struct varve_remat *remat, const struct remat_frame *frame, struct varve_message *message)
+static int remat_materialize_run(struct varve_remat *remat, const struct remat_frame *frame,
+                                 struct varve_message *message)
 {
     struct remat_graph *graph = &remat->graph;
     uint64_t cost;
@@ -373,12 +374,12 @@ static void note_bottleneck(struct varve_remat *remat, const struct remat_op *op
 }
 
 /* All inputs of the frame on top are locked. */
-static int finish(struct varve_remat *remat, struct varve_message *message)
+static int remat_materialize_finish(struct varve_remat *remat, struct varve_message *message)
 {
     const struct remat_frame frame = remat->frames[remat->frame_count - 1];
     uint32_t number = remat->graph.tensors[frame.tensor].op;
-    int error = make_room(remat, number, message);
-    VARVE_THEN(error, run(remat, &frame, message));
+    int error = remat_materialize_make_room(remat, number, message);
+    VARVE_THEN(error, remat_materialize_run(remat, &frame, message));
     if (error != 0) {
         return error;
     }
@@ -409,19 +410,19 @@ static void unwind(struct varve_remat *remat)
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message)
 {
     remat->unlock_count = 0;
-    int error = push(remat, tensor, is_remat);
+    int error = remat_materialize_push(remat, tensor, is_remat);
     while (error == 0 && remat->frame_count > 0) {
         struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
         if (frame->is_unlocked) {
             begin_frame(remat, frame);
         }
         if (frame->missing_next == frame->missing_end) {
-            error = finish(remat, message);
+            error = remat_materialize_finish(remat, message);
             continue;
         }
         uint32_t input = remat->missing.numbers[frame->missing_next];
         if (!remat->graph.tensors[input].is_defined) {
-            error = push(remat, input, true);
+            error = remat_materialize_push(remat, input, true);
         } else {
             frame->missing_next++;
             remat->is_broken |= !lock_input(remat, input);

@@ -8,7 +8,7 @@
 
 /* ---- sets ---- */
 
-static bool reserve(struct reach_set *set, uint32_t words, uint64_t *bytes)
+static bool remat_reach_reserve(struct reach_set *set, uint32_t words, uint64_t *bytes)
 {
     uint32_t before = set->capacity;
     if (!growth_reserve(&set->words, &set->capacity, words, sizeof(*set->words))) {
@@ -29,7 +29,7 @@ bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64
         begin = begin < set->begin ? begin : set->begin;
         end = end > set->end ? end : set->end;
     }
-    if (!reserve(set, end - begin, bytes)) {
+    if (!remat_reach_reserve(set, end - begin, bytes)) {
         return false;
     }
     memmove(set->words + (old_begin - begin), set->words, old_count * sizeof(*set->words));
@@ -104,7 +104,7 @@ static void mark(struct reach_marks *marks, uint32_t number, uint64_t lanes)
 
 /* Of two storages the one that was banished first has been taken from the other's lists, and has kept the
  * other in its own. */
-static bool is_cut(const struct remat_graph *graph, uint32_t from, uint32_t to)
+static bool remat_reach_is_cut(const struct remat_graph *graph, uint32_t from, uint32_t to)
 {
     return graph->storages[to].banished_as < graph->storages[from].banished_as;
 }
@@ -115,7 +115,7 @@ static void arrive(struct reach *reach, const struct remat_graph *graph, uint32_
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = storages[i], word = number / WORD_BITS;
         uint64_t bit = UINT64_C(1) << number % WORD_BITS;
-        if (graph->banished > 0 && is_cut(graph, from, number)) {
+        if (graph->banished > 0 && remat_reach_is_cut(graph, from, number)) {
             continue;
         }
         if ((reach->resident[word] & bit) != 0) {
@@ -244,7 +244,7 @@ static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words,
                        uint64_t *bytes, uint64_t *visits)
 {
     set->begin = set->end = 0;
-    if (!reserve(set, words, bytes)) {
+    if (!remat_reach_reserve(set, words, bytes)) {
         return false;
     }
     uint32_t begin = 0, end = 0;
@@ -268,8 +268,9 @@ static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words,
     return true;
 }
 
-static bool collect(struct reach *reach, const struct remat_graph *graph, unsigned count,
-                    enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits)
+static bool remat_reach_collect(struct reach *reach, const struct remat_graph *graph, unsigned count,
+                                enum reach_direction direction, struct reach_found *found, uint64_t *bytes,
+                                uint64_t *visits)
 {
     struct reach_marks *const both[] = {&reach->inside, &reach->ends};
     bool is_done = true;
@@ -308,7 +309,7 @@ bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint
         reach->op_lanes[reach->ops.numbers[i]] = 0;
     }
     reach->ops.count = 0;
-    bool is_done = collect(reach, graph, count, direction, found, bytes, visits);
+    bool is_done = remat_reach_collect(reach, graph, count, direction, found, bytes, visits);
     for (unsigned lane = 0; lane < count; lane++) {
         reach_set_remove(found[lane].frontier, bases[lane]);
     }

@@ -33,8 +33,8 @@ bool regions_reserve(struct remat_regions *regions, const struct remat_graph *gr
 /* ---- evictions ---- */
 
 /* `evicted` moves from the frontier of `to` into its interior, and its own region with it. */
-static bool absorb(struct remat_regions *regions, const struct remat_graph *graph, struct region *to,
-                   const struct region *from, uint32_t evicted)
+static bool remat_regions_absorb(struct remat_regions *regions, const struct remat_graph *graph, struct region *to,
+                                 const struct region *from, uint32_t evicted)
 {
     uint32_t begin = evicted / 64, end = begin + 1;
     const struct reach_set *more = &from->interior;
@@ -65,7 +65,7 @@ static bool absorb(struct remat_regions *regions, const struct remat_graph *grap
     return true;
 }
 
-static void clear(struct region *region)
+static void remat_regions_clear(struct region *region)
 {
     region->interior.begin = region->interior.end = 0;
     region->frontier.begin = region->frontier.end = 0;
@@ -87,7 +87,7 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
         REACH_FOR_EACH(number, ends)
         {
             if (number != storage) {
-                is_done &= absorb(regions, graph, &regions->of[number][d], &own[d], storage);
+                is_done &= remat_regions_absorb(regions, graph, &regions->of[number][d], &own[d], storage);
             }
         }
     }
@@ -95,7 +95,7 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
         struct reach_set ends = own[d].frontier;
         own[d].frontier = regions->ends[d];
         regions->ends[d] = ends;
-        clear(&own[d]);
+        remat_regions_clear(&own[d]);
     }
     return is_done;
 }
@@ -223,8 +223,8 @@ bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *g
 
 /* ---- walks for nobody's region ---- */
 
-static bool walk(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage,
-                 enum reach_direction direction, uint64_t *visits)
+static bool remat_regions_walk(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage,
+                               enum reach_direction direction, uint64_t *visits)
 {
     struct region *spare = &regions->spare[direction];
     struct reach_found found = {.interior = &spare->interior, .frontier = &spare->frontier};
@@ -234,7 +234,7 @@ static bool walk(struct remat_regions *regions, const struct remat_graph *graph,
 bool regions_forget(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     uint64_t visits = 0;
-    bool is_done = walk(regions, graph, storage, REACH_UP, &visits);
+    bool is_done = remat_regions_walk(regions, graph, storage, REACH_UP, &visits);
     struct reach_set ends = regions->spare[REACH_UP].frontier;
     regions->spare[REACH_UP].frontier = regions->ends[REACH_UP];
     regions->ends[REACH_UP] = ends;
@@ -248,8 +248,8 @@ bool regions_forget(struct remat_regions *regions, const struct remat_graph *gra
         reach_set_remove(&region->interior, storage);
         reach_set_remove(&region->frontier, storage);
     }
-    clear(&regions->of[storage][REACH_DOWN]);
-    clear(&regions->of[storage][REACH_UP]);
+    remat_regions_clear(&regions->of[storage][REACH_DOWN]);
+    remat_regions_clear(&regions->of[storage][REACH_UP]);
     return is_done;
 }
 
@@ -257,8 +257,8 @@ bool regions_union_cost(struct remat_regions *regions, const struct remat_graph 
                         int64_t *cost_out, int64_t *last_access_out)
 {
     struct reach_set *both = &regions->spare[REACH_DOWN].interior;
-    bool is_done = walk(regions, graph, storage, REACH_DOWN, &regions->accesses);
-    is_done &= walk(regions, graph, storage, REACH_UP, &regions->accesses);
+    bool is_done = remat_regions_walk(regions, graph, storage, REACH_DOWN, &regions->accesses);
+    is_done &= remat_regions_walk(regions, graph, storage, REACH_UP, &regions->accesses);
     is_done &= reach_set_add(both, &regions->spare[REACH_UP].interior, &regions->bytes);
     *cost_out = 0;
     REACH_FOR_EACH(number, both)
@@ -287,7 +287,7 @@ int regions_check(struct remat_regions *regions, const struct remat_graph *graph
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         for (unsigned d = 0; d < REACH_DIRECTIONS && graph->storages[i].is_resident; d++) {
             const struct region *stored = &regions->of[i][d], *found = &regions->spare[d];
-            if (!walk(regions, graph, i, (enum reach_direction)d, &visits)) {
+            if (!remat_regions_walk(regions, graph, i, (enum reach_direction)d, &visits)) {
                 return VARVE_ERROR_NO_MEMORY;
             }
             if (!is_within(&stored->interior, &found->interior) || !is_within(&found->interior, &stored->interior) ||

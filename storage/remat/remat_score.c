@@ -102,7 +102,7 @@ static int width(score_wide value)
 
 /* Long division to three bits more than a double has, the last one set if anything is left: the conversion rounds once.
  * The divisor is below 2^126. */
-static double divide(uint64_t num, score_wide den)
+static double remat_score_divide(uint64_t num, score_wide den)
 {
     score_wide rest = num;
     int exponent = width(num) - width(den);
@@ -136,6 +136,6 @@ double score_round(struct score score)
     if (size <= EXACT && score.den <= EXACT) {
         return (double)score.num / (double)score.den;
     }
-    double quotient = divide(size, score.den);
+    double quotient = remat_score_divide(size, score.den);
     return score.num < 0 ? -quotient : quotient;
 }

@@ -11,7 +11,7 @@
 
 /* ---- scores ---- */
 
-static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last_access)
+static int64_t remat_search_cost_of(struct varve_remat *remat, uint32_t number, int64_t *last_access)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
     int64_t more;
@@ -34,7 +34,7 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
     return 1;
 }
 
-static uint64_t size_of(const struct varve_remat *remat, uint32_t number)
+static uint64_t remat_search_size_of(const struct varve_remat *remat, uint32_t number)
 {
     uint64_t size = remat->graph.storages[number].size;
     if (remat->heuristic->has_free_neighbours) {
@@ -50,9 +50,9 @@ static struct score score_of(struct varve_remat *remat, uint32_t number)
     struct score score = {.den = 1};
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
-    score.num = cost_of(remat, number, &last_access);
+    score.num = remat_search_cost_of(remat, number, &last_access);
     if (heuristic->has_size) {
-        score.den *= size_of(remat, number);
+        score.den *= remat_search_size_of(remat, number);
     }
     if (heuristic->has_staleness) {
         score.den *= (uint64_t)((int64_t)remat->clock - last_access);
@@ -120,14 +120,14 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
     return victim;
 }
 
-static uint32_t sample(struct varve_remat *remat, double *score_out)
+static uint32_t remat_search_sample(struct varve_remat *remat, double *score_out)
 {
     pool_compact(&remat->pool, &remat->graph);
     uint32_t victim = scan_quotients(remat, (uint32_t)sqrt((double)remat->pool.count), score_out);
     return victim != VARVE_REMAT_NONE ? victim : remat->pool.slots[remat->pool.used - 1];
 }
 
-static uint32_t any(struct varve_remat *remat)
+static uint32_t remat_search_any(struct varve_remat *remat)
 {
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
@@ -137,7 +137,7 @@ static uint32_t any(struct varve_remat *remat)
 
 /* ---- the tournament ---- */
 
-static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t number)
+static struct tournament_entry remat_search_entry_of(struct varve_remat *remat, uint32_t number)
 {
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
     const struct remat_storage *storage = &remat->graph.storages[number];
@@ -147,8 +147,8 @@ static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t numb
     }
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
-    double cost = (double)cost_of(remat, number, &last_access);
-    double size = heuristic->has_size ? (double)size_of(remat, number) : 1;
+    double cost = (double)remat_search_cost_of(remat, number, &last_access);
+    double size = heuristic->has_size ? (double)remat_search_size_of(remat, number) : 1;
     /* What costs nothing comes before all others; it has no rate to speak of. */
     if (heuristic->has_staleness) {
         return (struct tournament_entry){.rate = cost > 0 ? size / cost : size * 0x1p62, .since = (double)last_access};
@@ -159,7 +159,7 @@ static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t numb
 void search_changed(struct varve_remat *remat, uint32_t number)
 {
     if (remat->has_tournament && remat->graph.storages[number].pool_slot != VARVE_REMAT_NONE) {
-        struct tournament_entry entry = entry_of(remat, number);
+        struct tournament_entry entry = remat_search_entry_of(remat, number);
         remat->is_broken |= !tournament_set(&remat->tournament, number, &entry, (double)remat->clock);
     }
 }
@@ -188,7 +188,7 @@ static uint32_t winner(struct varve_remat *remat, double *score_out)
     double priority = 0;
     for (int i = 0; i < TOURNAMENT_TRIES; i++) {
         number = tournament_winner(&remat->tournament, (double)remat->clock);
-        struct tournament_entry entry = entry_of(remat, number);
+        struct tournament_entry entry = remat_search_entry_of(remat, number);
         priority = tournament_priority(&entry, (double)remat->clock);
         /* A class's cost has changed without a word: enter it again, and see who wins now. */
         if (priority >= tournament_entered(&remat->tournament, number, (double)remat->clock)) {
@@ -210,11 +210,11 @@ uint32_t search_victim(struct varve_remat *remat, double *score_out)
         return VARVE_REMAT_NONE;
     }
     if (heuristic->score == VARVE_REMAT_SCORE_RANDOM) {
-        return any(remat);
+        return remat_search_any(remat);
     }
     switch (remat->options.search) {
     case VARVE_REMAT_SEARCH_SAMPLE:
-        return sample(remat, score_out);
+        return remat_search_sample(remat, score_out);
     case VARVE_REMAT_SEARCH_KINETIC:
         return winner(remat, score_out);
     case VARVE_REMAT_SEARCH_SCAN:

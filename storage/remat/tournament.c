@@ -62,7 +62,7 @@ static void decide_above(struct remat_tournament *tournament, uint32_t number, d
 }
 
 /* Twice as many leaves: the old tree is the left half, so its nodes are found anew. */
-static bool grow(struct remat_tournament *tournament, uint32_t number, double now)
+static bool tournament_grow(struct remat_tournament *tournament, uint32_t number, double now)
 {
     uint32_t leaves = tournament->leaves > 0 ? tournament->leaves : LEAVES_LEAST, old = tournament->leaves;
     while (leaves <= number) {
@@ -95,7 +95,7 @@ static bool grow(struct remat_tournament *tournament, uint32_t number, double no
 bool tournament_set(struct remat_tournament *tournament, uint32_t number, const struct tournament_entry *entry,
                     double now)
 {
-    if (number >= tournament->leaves && !grow(tournament, number, now)) {
+    if (number >= tournament->leaves && !tournament_grow(tournament, number, now)) {
         return false;
     }
     tournament->entries[number] = *entry;
@@ -118,7 +118,7 @@ void tournament_remove(struct remat_tournament *tournament, uint32_t number)
 }
 
 /* Nodes whose time is over are decided anew, those below first. */
-static void refresh(struct remat_tournament *tournament, double now)
+static void tournament_refresh(struct remat_tournament *tournament, double now)
 {
     struct {
         uint32_t node;
@@ -149,6 +149,6 @@ uint32_t tournament_winner(struct remat_tournament *tournament, double now)
     if (tournament->leaves == 0) {
         return NOBODY;
     }
-    refresh(tournament, now);
+    tournament_refresh(tournament, now);
     return tournament->nodes[ROOT].winner;
 }

@@ -40,7 +40,7 @@ void twister_seed(struct twister *twister, uint64_t seed)
     state[0] = UPPER;
 }
 
-static void refill(struct twister *twister)
+static void twister_refill(struct twister *twister)
 {
     uint32_t *state = twister->state;
     for (uint32_t i = 0; i < TWISTER_WORDS; i++) {
@@ -50,10 +50,10 @@ static void refill(struct twister *twister)
     twister->next = 0;
 }
 
-static uint32_t draw(struct twister *twister)
+static uint32_t twister_draw(struct twister *twister)
 {
     if (twister->next >= TWISTER_WORDS) {
-        refill(twister);
+        twister_refill(twister);
     }
     uint32_t y = twister->state[twister->next++];
     y ^= y >> 11;
@@ -67,7 +67,7 @@ uint32_t twister_below(struct twister *twister, uint32_t limit)
     int bits = 32 - __builtin_clz(limit);
     uint32_t value;
     do {
-        value = draw(twister) >> (32 - bits);
+        value = twister_draw(twister) >> (32 - bits);
     } while (value >= limit);
     return value;
 }

@@ -7,8 +7,8 @@
 
 /* ---- opening ---- */
 
-static int open_planner(struct varve_runtime *runtime, const struct varve_runtime_options *options,
-                        struct varve_message *message)
+static int runtime_open_planner(struct varve_runtime *runtime, const struct varve_runtime_options *options,
+                                struct varve_message *message)
 {
     const char *name = options->heuristic != NULL ? options->heuristic : "dtr-eq";
     struct varve_remat_options remat;
@@ -75,7 +75,7 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
     runtime->stream = options->stream;
     runtime->budget = options->budget;
     runtime->checks_values = options->checks_values;
-    int error = open_planner(runtime, options, message);
+    int error = runtime_open_planner(runtime, options, message);
     if (error == VARVE_OK && (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
                               varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
         error = varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
@@ -158,7 +158,7 @@ void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_r
                                               .cost_ns = counters.score_ns};
 }
 
-static int check_values(const struct varve_runtime *runtime, struct varve_message *message)
+static int runtime_check_values(const struct varve_runtime *runtime, struct varve_message *message)
 {
     for (uint32_t i = 0; i < runtime->value_capacity; i++) {
         bool is_defined = varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
@@ -181,5 +181,5 @@ int varve_runtime_check(struct varve_runtime *runtime, struct varve_message *mes
         (uint64_t)varve_alloc_memory_allocated(runtime->alloc) > runtime->budget) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "more is allocated than the budget allows");
     }
-    return error == VARVE_OK ? check_values(runtime, message) : error;
+    return error == VARVE_OK ? runtime_check_values(runtime, message) : error;
 }

@@ -72,7 +72,7 @@ static uint64_t hash_bytes(const void *data, uint64_t bytes)
     return hash;
 }
 
-static int hash_of(struct varve_storage *storage, uint64_t *hash_out, struct varve_message *message)
+static int runtime_drive_hash_of(struct varve_storage *storage, uint64_t *hash_out, struct varve_message *message)
 {
     struct varve_storage *host;
     int error = varve_storage_to(storage, varve_memory_host(), varve_storage_dtype(storage), &host, message);
@@ -84,12 +84,13 @@ static int hash_of(struct varve_storage *storage, uint64_t *hash_out, struct var
 }
 
 /* The first run's hashes are kept, those of others compared. */
-static int check_values(struct recipe *recipe, struct varve_storage *const *outputs, struct varve_message *message)
+static int runtime_drive_check_values(struct recipe *recipe, struct varve_storage *const *outputs,
+                                      struct varve_message *message)
 {
     int error = VARVE_OK;
     for (unsigned i = 0; i < recipe->call.output_count && error == VARVE_OK; i++) {
         uint64_t hash = 0;
-        error = hash_of(outputs[i], &hash, message);
+        error = runtime_drive_hash_of(outputs[i], &hash, message);
         if (error == VARVE_OK && recipe->has_hashes && hash != recipe->outputs[i].hash) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT,
                                       "operator %s, run again, made something else than before (output %u)",
@@ -112,9 +113,9 @@ static int make_output(struct varve_runtime *runtime, const struct recipe_output
 }
 
 /* A function of the program's: it has the workspace that it declares, and no more. */
-static int call_function(struct varve_runtime *runtime, const struct recipe *recipe,
-                         struct varve_storage *const *inputs, struct varve_storage *const *outputs,
-                         struct varve_message *message)
+static int runtime_drive_call_function(struct varve_runtime *runtime, const struct recipe *recipe,
+                                       struct varve_storage *const *inputs, struct varve_storage *const *outputs,
+                                       struct varve_message *message)
 {
     uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
     uint64_t workspace = varve_alloc_rounded_size(runtime->alloc, recipe->call.workspace_bytes, NULL);
@@ -147,7 +148,7 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe, s
         error = device->ops->stream_synchronize(device, runtime->stream);
         begin = varve_clock_monotonic_ns();
     }
-    VARVE_THEN(error, call_function(runtime, recipe, inputs, outputs, message));
+    VARVE_THEN(error, runtime_drive_call_function(runtime, recipe, inputs, outputs, message));
     if (error == VARVE_OK && cost == 0) {
         error = device->ops->stream_synchronize(device, runtime->stream);
         cost = keep_cost(runtime, recipe->signature, varve_clock_monotonic_ns() - begin);
@@ -172,7 +173,7 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
     }
     VARVE_THEN(error, measured_call(runtime, recipe, inputs, outputs, &run->cost_ns, message));
     if (error == VARVE_OK && runtime->checks_values) {
-        error = check_values(recipe, outputs, message);
+        error = runtime_drive_check_values(recipe, outputs, message);
     }
     for (unsigned i = 0; i < run->output_count; i++) {
         uint32_t number = run->outputs[i];
@@ -209,7 +210,7 @@ static bool reserve_values(struct varve_runtime *runtime, const struct varve_rem
     return true;
 }
 
-static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
+static int runtime_drive_run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     struct varve_runtime *runtime = context;
     struct recipe *recipe = varve_remat_user(runtime->remat, run->op);
@@ -248,7 +249,7 @@ static void drop_value(void *context, uint32_t tensor)
     }
 }
 
-static void evict(void *context, uint32_t storage)
+static void runtime_drive_evict(void *context, uint32_t storage)
 {
     struct varve_runtime *runtime = context;
     for (uint32_t t = varve_remat_first_tensor(runtime->remat, storage); t != VARVE_REMAT_NONE;
@@ -266,13 +267,13 @@ static void forget_op(void *context, void *user)
     recipe_free(runtime, user);
 }
 
-static uint64_t bytes_used(void *context)
+static uint64_t runtime_drive_bytes_used(void *context)
 {
     const struct varve_runtime *runtime = context;
     return (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
 }
 
-static uint64_t bytes_needed(void *context, uint32_t op)
+static uint64_t runtime_drive_bytes_needed(void *context, uint32_t op)
 {
     const struct varve_runtime *runtime = context;
     const struct recipe *recipe = varve_remat_user(runtime->remat, op);
@@ -311,7 +312,7 @@ uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss
     return freed;
 }
 
-static void event(void *context, const struct varve_remat_event *event)
+static void runtime_drive_event(void *context, const struct varve_remat_event *event)
 {
     struct varve_runtime *runtime = context;
     if (event->kind == VARVE_REMAT_EVENT_FAILED) {
@@ -324,11 +325,11 @@ static void event(void *context, const struct varve_remat_event *event)
 void drive_init(struct varve_runtime *runtime, struct varve_remat_driver *driver_out)
 {
     *driver_out = (struct varve_remat_driver){.context = runtime,
-                                              .run = run,
-                                              .evict = evict,
+                                              .run = runtime_drive_run,
+                                              .evict = runtime_drive_evict,
                                               .forget_view = drop_value,
                                               .forget_op = forget_op,
-                                              .bytes_used = bytes_used,
-                                              .bytes_needed = bytes_needed,
-                                              .event = event};
+                                              .bytes_used = runtime_drive_bytes_used,
+                                              .bytes_needed = runtime_drive_bytes_needed,
+                                              .event = runtime_drive_event};
 }

@@ -31,7 +31,7 @@ static uint16_t new_name(const char *name)
     return (uint16_t)name_count;
 }
 
-static uint16_t number_of(const char *name)
+static uint16_t runtime_emit_number_of(const char *name)
 {
     pthread_mutex_lock(&lock);
     if (owner != getpid()) {
@@ -62,7 +62,7 @@ void emit_event(struct varve_runtime *runtime, const struct varve_remat_event *e
     }
     struct recipe *recipe = event->op == VARVE_REMAT_NONE ? NULL : varve_remat_user(runtime->remat, event->op);
     if (recipe != NULL && recipe->name == 0) {
-        recipe->name = number_of(recipe->call.name);
+        recipe->name = runtime_emit_number_of(recipe->call.name);
     }
     struct varve_record record;
     varve_remat_event_record(event, recipe != NULL ? recipe->name : 0, &record);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* UTF-8 stays as it is; a byte that is none becomes a question mark. */
-static void put_text(FILE *file, const char *text)
+static void runtime_log_put_text(FILE *file, const char *text)
 {
     size_t left = strlen(text);
     putc('"', file);
@@ -55,16 +55,16 @@ static void put_constant(struct varve_tensor *tensor, uint64_t bytes)
     put_memory(file, tensor->log_name, bytes);
 }
 
-static uint64_t bytes_of(const struct varve_tensor *tensor)
+static uint64_t runtime_log_bytes_of(const struct varve_tensor *tensor)
 {
     return varve_remat_storage_bytes(tensor->runtime->remat, tensor->number);
 }
 
 /* The handle's name; it is told of first if the log does not know it. */
-static uint64_t name_of(struct varve_tensor *tensor)
+static uint64_t runtime_log_name_of(struct varve_tensor *tensor)
 {
     if (give_name(tensor)) {
-        put_constant(tensor, bytes_of(tensor));
+        put_constant(tensor, runtime_log_bytes_of(tensor));
     }
     return tensor->log_name;
 }
@@ -94,7 +94,7 @@ void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct
         return;
     }
     for (unsigned i = 0; i < recipe->call.input_count; i++) {
-        name_of(inputs[i]);
+        runtime_log_name_of(inputs[i]);
     }
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
         give_name(outputs[i]);
@@ -102,12 +102,12 @@ void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct
     putc('{', file);
     put_names(file, "ARGS", inputs, recipe->call.input_count);
     fputs(",\"INSTRUCTION\":\"CALL\",\"NAME\":", file);
-    put_text(file, recipe->call.name);
+    runtime_log_put_text(file, recipe->call.name);
     putc(',', file);
     put_names(file, "RESULT", outputs, recipe->call.output_count);
     fprintf(file, ",\"TIME\":\"%" PRIu64 "\"}\n", cost_ns);
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
-        put_memory(file, outputs[i]->log_name, bytes_of(outputs[i]));
+        put_memory(file, outputs[i]->log_name, runtime_log_bytes_of(outputs[i]));
         fprintf(file, "{\"ALIAS\":\"%d\",\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"x%" PRIu64 "\"}\n",
                 recipe->kind == RECIPE_VIEW ? 0 : -1, outputs[i]->log_name);
     }
@@ -123,7 +123,7 @@ void log_copy(struct varve_tensor *copy, struct varve_tensor *of)
 {
     FILE *file = copy->runtime->log;
     if (file != NULL) {
-        uint64_t source = name_of(of);
+        uint64_t source = runtime_log_name_of(of);
         give_name(copy);
         put_pair(file, "COPY", copy->log_name, source);
     }
@@ -133,7 +133,7 @@ void log_assign(struct varve_tensor *tensor, struct varve_tensor *value)
 {
     FILE *file = tensor->runtime->log;
     if (file != NULL) {
-        uint64_t target = name_of(tensor), source = name_of(value);
+        uint64_t target = runtime_log_name_of(tensor), source = runtime_log_name_of(value);
         put_pair(file, "COPY_FROM", target, source);
     }
 }
@@ -186,7 +186,7 @@ void varve_runtime_annotate_log(struct varve_runtime *runtime, const char *text)
 {
     if (runtime->log != NULL) {
         fputs("{\"ANNOTATION\":", runtime->log);
-        put_text(runtime->log, text);
+        runtime_log_put_text(runtime->log, text);
         fputs(",\"INSTRUCTION\":\"ANNOTATE\"}\n", runtime->log);
     }
 }

@@ -21,8 +21,8 @@ struct arguments {
     case VARVE_OPERATOR_##NAME:          \
         return varve_storage_op_##name(outputs[0], RUN_##KIND, stream, message);
 
-static int run(const void *context, struct varve_storage *const *inputs, struct varve_storage *const *outputs,
-               uint64_t stream, struct varve_message *message)
+static int runtime_operators_run(const void *context, struct varve_storage *const *inputs,
+                                 struct varve_storage *const *outputs, uint64_t stream, struct varve_message *message)
 {
     const struct arguments *arguments = context;
     switch (arguments->operation) {
@@ -33,13 +33,13 @@ static int run(const void *context, struct varve_storage *const *inputs, struct 
     return VARVE_ERROR_INVALID;
 }
 
-static int apply(struct varve_runtime *runtime, const struct arguments *arguments, const struct varve_tensor_type *type,
-                 struct varve_tensor *a, struct varve_tensor *b, struct varve_tensor **out,
-                 struct varve_message *message)
+static int runtime_operators_apply(struct varve_runtime *runtime, const struct arguments *arguments,
+                                   const struct varve_tensor_type *type, struct varve_tensor *a, struct varve_tensor *b,
+                                   struct varve_tensor **out, struct varve_message *message)
 {
     struct varve_tensor *const inputs[] = {a, b};
     const struct varve_recipe recipe = {.name = varve_operator_name(arguments->operation),
-                                        .run = run,
+                                        .run = runtime_operators_run,
                                         .arguments = arguments,
                                         .argument_bytes = sizeof(*arguments),
                                         .outputs = type,
@@ -56,14 +56,14 @@ static int apply_BINARY(struct arguments arguments, struct varve_tensor *a, stru
     int64_t shape[VARVE_DIMS_MAX];
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = shape};
     int error = varve_op_binary_shape(arguments.operation, &left, &right, &type.ndim, shape, message);
-    return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, b, out, message) : error;
+    return error == VARVE_OK ? runtime_operators_apply(a->runtime, &arguments, &type, a, b, out, message) : error;
 }
 
 static int apply_UNARY(struct arguments arguments, struct varve_tensor *a, struct varve_tensor **out,
                        struct varve_message *message)
 {
     const struct varve_tensor_type type = {a->dtype, a->geometry.ndim, a->geometry.shape};
-    return apply(a->runtime, &arguments, &type, a, NULL, out, message);
+    return runtime_operators_apply(a->runtime, &arguments, &type, a, NULL, out, message);
 }
 
 static enum varve_dtype sum_type(enum varve_dtype dtype)
@@ -87,14 +87,14 @@ static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, i
         error = varve_geometry_select(&geometry, axis, 0, message);
         type.ndim = geometry.ndim;
     }
-    return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, NULL, out, message) : error;
+    return error == VARVE_OK ? runtime_operators_apply(a->runtime, &arguments, &type, a, NULL, out, message) : error;
 }
 
 static int apply_SETTER(struct arguments arguments, struct varve_runtime *runtime, const struct varve_tensor_type *type,
                         struct varve_scalar value, struct varve_tensor **out, struct varve_message *message)
 {
     arguments.first = value;
-    return apply(runtime, &arguments, type, NULL, NULL, out, message);
+    return runtime_operators_apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
 static int apply_SEQUENCE(struct arguments arguments, struct varve_runtime *runtime,
@@ -103,7 +103,7 @@ static int apply_SEQUENCE(struct arguments arguments, struct varve_runtime *runt
 {
     arguments.first = start;
     arguments.second = step;
-    return apply(runtime, &arguments, type, NULL, NULL, out, message);
+    return runtime_operators_apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
 static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtime, const struct varve_tensor_type *type,
@@ -114,7 +114,7 @@ static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtim
     arguments.sequence = sequence;
     arguments.a = a;
     arguments.b = b;
-    return apply(runtime, &arguments, type, NULL, NULL, out, message);
+    return runtime_operators_apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
 #define PASS_BINARY a, b

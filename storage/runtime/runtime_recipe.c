@@ -99,7 +99,7 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
 
 /* ---- running one for the program ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t word)
+static uint64_t runtime_recipe_mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
     return hash ^ hash >> 29;
@@ -107,9 +107,10 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 
 static uint64_t mix_type(uint64_t hash, enum varve_dtype dtype, const struct varve_geometry *geometry)
 {
-    hash = mix(hash, (uint64_t)dtype << 8 | geometry->ndim);
+    hash = runtime_recipe_mix(hash, (uint64_t)dtype << 8 | geometry->ndim);
     for (unsigned i = 0; i < geometry->ndim; i++) {
-        hash = mix(mix(hash, (uint64_t)geometry->shape[i]), (uint64_t)geometry->strides[i]);
+        hash =
+            runtime_recipe_mix(runtime_recipe_mix(hash, (uint64_t)geometry->shape[i]), (uint64_t)geometry->strides[i]);
     }
     return hash;
 }
@@ -118,7 +119,7 @@ static uint64_t signature_of(const struct recipe *recipe, struct varve_tensor *c
 {
     uint64_t hash = recipe->call.input_count;
     for (const char *at = recipe->call.name; *at != '\0'; at++) {
-        hash = mix(hash, (unsigned char)*at);
+        hash = runtime_recipe_mix(hash, (unsigned char)*at);
     }
     for (unsigned i = 0; i < recipe->call.input_count; i++) {
         hash = mix_type(hash, inputs[i]->dtype, &inputs[i]->geometry);

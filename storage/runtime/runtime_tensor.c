@@ -18,8 +18,8 @@ struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, 
 }
 
 /* A handle for what a recipe of one output made. */
-static int finish(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output,
-                  struct varve_tensor **tensor_out, struct varve_message *message)
+static int runtime_tensor_finish(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output,
+                                 struct varve_tensor **tensor_out, struct varve_message *message)
 {
     *tensor_out = tensor_new(runtime, number, output);
     if (*tensor_out == NULL) {
@@ -50,7 +50,7 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
         return error;
     }
     varve_remat_drop_recipe(runtime->remat, number);
-    error = finish(runtime, number, &output, tensor_out, message);
+    error = runtime_tensor_finish(runtime, number, &output, tensor_out, message);
     if (error == VARVE_OK) {
         (*tensor_out)->is_pinned = true;
         log_constant(*tensor_out, varve_storage_bytes(base != NULL ? base : storage));
@@ -62,7 +62,7 @@ int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_ou
 {
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = tensor->geometry};
     varve_remat_retain(tensor->runtime->remat, tensor->number);
-    int error = finish(tensor->runtime, tensor->number, &output, copy_out, message);
+    int error = runtime_tensor_finish(tensor->runtime, tensor->number, &output, copy_out, message);
     if (error == VARVE_OK) {
         (*copy_out)->is_pinned = tensor->is_pinned;
         log_copy(*copy_out, tensor);
@@ -104,7 +104,7 @@ void varve_tensor_release(struct varve_tensor *tensor)
     free(tensor);
 }
 
-static int materialize(struct varve_tensor *tensor, struct varve_message *message)
+static int runtime_tensor_materialize(struct varve_tensor *tensor, struct varve_message *message)
 {
     struct varve_runtime *runtime = tensor->runtime;
     return runtime_result(runtime, varve_remat_materialize(runtime->remat, tensor->number, message), message);
@@ -112,7 +112,7 @@ static int materialize(struct varve_tensor *tensor, struct varve_message *messag
 
 int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out, struct varve_message *message)
 {
-    int error = materialize(tensor, message);
+    int error = runtime_tensor_materialize(tensor, message);
     if (error == VARVE_OK) {
         varve_remat_lock(tensor->runtime->remat, tensor->number);
         tensor->borrowed++;
@@ -130,7 +130,7 @@ void varve_tensor_return(struct varve_tensor *tensor)
 int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage **storage_out,
                               struct varve_message *message)
 {
-    int error = materialize(tensor, message);
+    int error = runtime_tensor_materialize(tensor, message);
     if (error == VARVE_OK) {
         varve_remat_pin(tensor->runtime->remat, tensor->number);
         log_pin(tensor);
@@ -141,7 +141,7 @@ int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage 
 
 int varve_tensor_pin(struct varve_tensor *tensor, struct varve_message *message)
 {
-    int error = tensor->is_pinned ? VARVE_OK : materialize(tensor, message);
+    int error = tensor->is_pinned ? VARVE_OK : runtime_tensor_materialize(tensor, message);
     if (error == VARVE_OK && !tensor->is_pinned) {
         varve_remat_drop_recipe(tensor->runtime->remat, tensor->number);
         tensor->is_pinned = true;
@@ -182,7 +182,7 @@ int varve_tensor_view(struct varve_tensor *tensor, const struct varve_geometry *
     recipe->outputs[0] = output;
     uint32_t number;
     int error = recipe_compute(tensor->runtime, recipe, &tensor->number, &number, message);
-    VARVE_THEN(error, finish(tensor->runtime, number, &output, view_out, message));
+    VARVE_THEN(error, runtime_tensor_finish(tensor->runtime, number, &output, view_out, message));
     if (error == VARVE_OK) {
         log_call(tensor->runtime, recipe, &tensor, view_out, call.cost_ns);
     }

@@ -62,7 +62,7 @@ int elements_check_target(const struct varve_array *target, struct varve_message
     return VARVE_OK;
 }
 
-static void range_of(const struct varve_array *array, uintptr_t *first_out, uintptr_t *end_out)
+static void element_check_range_of(const struct varve_array *array, uintptr_t *first_out, uintptr_t *end_out)
 {
     int64_t bytes = (int64_t)varve_dtype_bytes(array->dtype);
     int64_t first, end;
@@ -74,8 +74,8 @@ static void range_of(const struct varve_array *array, uintptr_t *first_out, uint
 bool elements_overlap(const struct varve_array *array, const struct varve_array *other)
 {
     uintptr_t first, end;
-    range_of(array, &first, &end);
+    element_check_range_of(array, &first, &end);
     uintptr_t other_first, other_end;
-    range_of(other, &other_first, &other_end);
+    element_check_range_of(other, &other_first, &other_end);
     return first < other_end && other_first < end && first < end && other_first < other_end;
 }

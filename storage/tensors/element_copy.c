@@ -45,7 +45,7 @@ static void axis_bring(struct elements_loop *loop, unsigned axis)
 
 /* The axis along which the source is denser than along the innermost one, which is the target's densest; the innermost
  * one if there is none. */
-static unsigned axis_of_source(const struct elements_loop *loop)
+static unsigned element_copy_axis_of_source(const struct elements_loop *loop)
 {
     unsigned found = loop->ndim - 1;
     ptrdiff_t least = labs(loop->strides[SOURCE][found]);
@@ -63,7 +63,7 @@ static unsigned axis_of_source(const struct elements_loop *loop)
 static unsigned loop_choose(struct elements_loop *loop)
 {
     unsigned last = loop->ndim - 1;
-    unsigned axis = axis_of_source(loop);
+    unsigned axis = element_copy_axis_of_source(loop);
     if (axis != last) {
         axis_bring(loop, axis);
         return 2;

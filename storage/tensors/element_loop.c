@@ -53,7 +53,7 @@ static void axes_sort(struct elements_loop *loop)
     }
 }
 
-static bool axes_join(const struct elements_loop *loop, unsigned outer, unsigned inner)
+static bool element_loop_axes_join(const struct elements_loop *loop, unsigned outer, unsigned inner)
 {
     for (unsigned i = 0; i < loop->operands; i++) {
         if (loop->strides[i][outer] != loop->shape[inner] * loop->strides[i][inner]) {
@@ -76,7 +76,7 @@ static void axes_join_all(struct elements_loop *loop)
 {
     unsigned last = 0;
     for (unsigned i = 1; i < loop->ndim; i++) {
-        if (axes_join(loop, last, i)) {
+        if (element_loop_axes_join(loop, last, i)) {
             int64_t size = loop->shape[last];
             axis_move(loop, last, i);
             loop->shape[last] *= size;

@@ -62,7 +62,7 @@ static uint64_t word_read(const char *data)
 #endif
 
 /* `count` elements, `stride` bytes apart, are bits from bit `at` on. */
-static void row_read(uint64_t *words, int64_t at, const char *data, int64_t stride, int64_t count)
+static void index_bits_row_read(uint64_t *words, int64_t at, const char *data, int64_t stride, int64_t count)
 {
     int64_t i = 0;
     while (i < count && (stride != 1 || (at + i) % 64 != 0)) {
@@ -78,14 +78,14 @@ static void row_read(uint64_t *words, int64_t at, const char *data, int64_t stri
 }
 
 /* Row after row, the last axis the row. */
-static void rows_read(const struct varve_geometry *mask, const char *data, uint64_t *words)
+static void index_bits_rows_read(const struct varve_geometry *mask, const char *data, uint64_t *words)
 {
     int64_t at[VARVE_DIMS_MAX] = {0};
     unsigned last = mask->ndim - 1;
     int64_t offset = mask->offset;
     for (int64_t bit = 0;; bit += mask->shape[last]) {
         unsigned axis = last;
-        row_read(words, bit, data + offset, mask->strides[last], mask->shape[last]);
+        index_bits_row_read(words, bit, data + offset, mask->strides[last], mask->shape[last]);
         while (axis > 0 && ++at[axis - 1] == mask->shape[axis - 1]) {
             axis--;
             offset -= (mask->shape[axis] - 1) * mask->strides[axis];
@@ -107,9 +107,9 @@ int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out,
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the bits of a mask");
     }
     if (varve_geometry_is_contiguous(&mask->geometry)) {
-        row_read(bits.words, 0, (const char *)mask->data + mask->geometry.offset, 1, bits.size);
+        index_bits_row_read(bits.words, 0, (const char *)mask->data + mask->geometry.offset, 1, bits.size);
     } else {
-        rows_read(&mask->geometry, mask->data, bits.words);
+        index_bits_rows_read(&mask->geometry, mask->data, bits.words);
     }
     for (int64_t i = 0; i < words; i++) {
         bits.set_count += __builtin_popcountll(bits.words[i]);

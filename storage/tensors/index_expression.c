@@ -21,7 +21,7 @@ static bool is_integer(const struct varve_index *index)
     return index->kind == VARVE_INDEX_INTEGER || (index->kind == VARVE_INDEX_ARRAY && index->array.geometry.ndim == 0);
 }
 
-static int64_t integer_of(const struct varve_index *index)
+static int64_t index_expression_integer_of(const struct varve_index *index)
 {
     const struct varve_array *array = &index->array;
     if (index->kind == VARVE_INDEX_INTEGER) {
@@ -208,7 +208,7 @@ static int entry_apply(struct index_expression *expression, unsigned axis, unsig
                        const struct varve_index *index, struct varve_message *message)
 {
     if (is_integer(index)) {
-        return integer_apply(expression, axis, integer_of(index), message);
+        return integer_apply(expression, axis, index_expression_integer_of(index), message);
     }
     switch (index->kind) {
     case VARVE_INDEX_SLICE:

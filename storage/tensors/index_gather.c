@@ -74,7 +74,7 @@ static ALWAYS_INLINE void block_move(char *packed, char *indexed, size_t bytes, 
 }
 
 /* One element to 64 side by side, from a copy of it, which the compiler knows not to change on the way. */
-static ALWAYS_INLINE void fill_64(const char *element, char *indexed, size_t bytes)
+static ALWAYS_INLINE void index_gather_fill_64(const char *element, char *indexed, size_t bytes)
 {
     char copy[8];
     memcpy(copy, element, bytes);
@@ -89,7 +89,7 @@ static ALWAYS_INLINE void row_move_of(char *packed, int64_t packed_step, char *i
     int64_t i = 0;
     if (is_put && packed_step == 0 && indexed_step == (int64_t)bytes) {
         for (; i + 64 <= count; i += 64) {
-            fill_64(packed, indexed + i * indexed_step, bytes);
+            index_gather_fill_64(packed, indexed + i * indexed_step, bytes);
         }
     }
     for (; i < count; i++) {

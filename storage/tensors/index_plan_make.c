@@ -94,7 +94,7 @@ static int plan_finish(struct index_plan *plan, int error, struct varve_index_pl
     return VARVE_OK;
 }
 
-static int plan_alloc(struct index_plan **plan_out, struct varve_message *message)
+static int index_make_plan_alloc(struct index_plan **plan_out, struct varve_message *message)
 {
     *plan_out = calloc(1, sizeof(**plan_out));
     return *plan_out == NULL ? varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan") : VARVE_OK;
@@ -104,7 +104,7 @@ int varve_index_plan_get(const struct varve_array *source, const struct varve_in
                          struct varve_index_plan **plan_out, struct varve_message *message)
 {
     struct index_plan *plan;
-    int error = plan_alloc(&plan, message);
+    int error = index_make_plan_alloc(&plan, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -159,7 +159,7 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
                          struct varve_message *message)
 {
     struct index_plan *plan;
-    int error = plan_alloc(&plan, message);
+    int error = index_make_plan_alloc(&plan, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -185,7 +185,7 @@ int varve_index_plan_fill(const struct varve_array *target, const struct varve_i
                           struct varve_scalar value, struct varve_index_plan **plan_out, struct varve_message *message)
 {
     struct index_plan *plan;
-    int error = plan_alloc(&plan, message);
+    int error = index_make_plan_alloc(&plan, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -417,15 +417,15 @@ static void host_release(const struct index_runner *runner, void *data)
     free(data);
 }
 
-static int host_copy(const struct index_runner *runner, const struct varve_array *target,
-                     const struct varve_array *source, struct varve_message *message)
+static int index_plan_make_host_copy(const struct index_runner *runner, const struct varve_array *target,
+                                     const struct varve_array *source, struct varve_message *message)
 {
     (void)runner;
     return varve_array_copy(target, source, message);
 }
 
-static int host_fill(const struct index_runner *runner, const struct varve_array *target, struct varve_scalar value,
-                     struct varve_message *message)
+static int index_plan_make_host_fill(const struct index_runner *runner, const struct varve_array *target,
+                                     struct varve_scalar value, struct varve_message *message)
 {
     (void)runner;
     return varve_array_fill(target, value, message);
@@ -446,8 +446,8 @@ int varve_index_plan_run(const struct varve_index_plan *plan, const struct varve
     static const struct index_runner host = {
         .allocate = host_allocate,
         .release = host_release,
-        .copy = host_copy,
-        .fill = host_fill,
+        .copy = index_plan_make_host_copy,
+        .fill = index_plan_make_host_fill,
         .move = host_move,
     };
     return index_plan_run(&host, plan, target, source, message);

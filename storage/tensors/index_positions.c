@@ -198,7 +198,7 @@ static int row_refuse(const struct array_reading *reading, struct varve_message 
 }
 
 /* The row that `reading` has; the list goes on behind it. */
-static int row_read(struct array_reading *reading, struct varve_message *message)
+static int index_positions_row_read(struct array_reading *reading, struct varve_message *message)
 {
     struct index_row *row = &reading->row;
     enum varve_dtype dtype = reading->advanced->array->dtype;
@@ -210,7 +210,7 @@ static int row_read(struct array_reading *reading, struct varve_message *message
     return VARVE_OK;
 }
 
-static int array_read(struct array_reading *reading, struct varve_message *message)
+static int index_positions_array_read(struct array_reading *reading, struct varve_message *message)
 {
     const struct varve_array *array = reading->advanced->array;
     const struct varve_geometry *geometry = &array->geometry;
@@ -221,7 +221,7 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     reading->row.step = bytes;
     reading->row.count = varve_geometry_count(geometry);
     if (varve_geometry_is_contiguous(geometry)) {
-        return row_read(reading, message);
+        return index_positions_row_read(reading, message);
     }
     reading->row.step = geometry->strides[last] * bytes;
     reading->row.count = geometry->shape[last];
@@ -229,7 +229,7 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     for (;;) {
         unsigned axis = last;
         reading->row.data = data;
-        int error = row_read(reading, message);
+        int error = index_positions_row_read(reading, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -431,7 +431,7 @@ static int component_list(const struct index_expression *expression, const struc
     }
     reading.row.size = expression->source->shape[advanced->axis];
     reading.row.stride = expression->source->strides[advanced->axis] * element_bytes;
-    return array_read(&reading, message);
+    return index_positions_array_read(&reading, message);
 }
 
 /* Add a row of positions to another one, element by element or one to all. */
@@ -446,7 +446,7 @@ static ALWAYS_INLINE void row_add_of(void *list, const void *added, int64_t step
     }
 }
 
-static void row_add(void *list, const void *added, int64_t step, int64_t count, bool is_wide)
+static void index_positions_row_add(void *list, const void *added, int64_t step, int64_t count, bool is_wide)
 {
     if (is_wide) {
         row_add_of(list, added, step, count, true);
@@ -470,7 +470,7 @@ static void list_add(const struct index_positions *positions, const struct varve
     const char *from = added->list;
     for (int64_t i = 0; i < positions->count; i += row) {
         unsigned axis = last;
-        row_add((char *)positions->list + i * width, from, step, row, positions->is_wide);
+        index_positions_row_add((char *)positions->list + i * width, from, step, row, positions->is_wide);
         while (axis > 0 && ++at[axis - 1] == positions->shape[axis - 1]) {
             axis--;
             at[axis] = 0;

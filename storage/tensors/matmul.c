@@ -32,8 +32,8 @@ bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, uns
     return (columns <= 1 || geometry->strides[column_axis] == 1) && *lead_out >= least;
 }
 
-static int input_prepare(struct product *product, unsigned number, const struct varve_array *input,
-                         struct varve_message *message)
+static int matmul_input_prepare(struct product *product, unsigned number, const struct varve_array *input,
+                                struct varve_message *message)
 {
     struct gemm *gemm = &product->gemm;
     struct varve_array *prepared = &product->inputs[number];
@@ -89,8 +89,8 @@ static void inner_gemm(const struct elements_loop *loop, char *const *data, cons
 }
 
 /* The axes of the batch alone, expanded to those of the result. */
-static int batch_of(struct varve_array *batch, const struct varve_array *array, const struct varve_geometry *out,
-                    struct varve_message *message)
+static int matmul_batch_of(struct varve_array *batch, const struct varve_array *array, const struct varve_geometry *out,
+                           struct varve_message *message)
 {
     *batch = *array;
     batch->geometry.ndim -= 2;
@@ -101,10 +101,10 @@ static int product_run(struct product *product, struct varve_message *message)
 {
     const struct varve_geometry *shape = &product->out.geometry;
     struct varve_array out, a;
-    int error = batch_of(&out, &product->out, shape, message);
-    VARVE_THEN(error, batch_of(&a, &product->inputs[0], shape, message));
+    int error = matmul_batch_of(&out, &product->out, shape, message);
+    VARVE_THEN(error, matmul_batch_of(&a, &product->inputs[0], shape, message));
     struct varve_array b;
-    VARVE_THEN(error, batch_of(&b, &product->inputs[1], shape, message));
+    VARVE_THEN(error, matmul_batch_of(&b, &product->inputs[1], shape, message));
     struct elements_loop loop;
     if (error == 0) {
         elements_loop_init(&loop, 3, (const struct varve_array *const[]){&out, &a, &b});
@@ -123,8 +123,8 @@ static int product_of(struct product *product, const struct varve_array *out, co
                                          .rows = out->geometry.shape[last - 1],
                                          .columns = out->geometry.shape[last],
                                          .depth = a->geometry.shape[a->geometry.ndim - 1]}};
-    int error = input_prepare(product, 0, a, message);
-    VARVE_THEN(error, input_prepare(product, 1, b, message));
+    int error = matmul_input_prepare(product, 0, a, message);
+    VARVE_THEN(error, matmul_input_prepare(product, 1, b, message));
     VARVE_THEN(error, output_prepare(product, out, a, b, message));
     VARVE_THEN(error, product_run(product, message));
     if (error == 0 && product->memory[2] != NULL) {

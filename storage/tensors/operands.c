@@ -63,8 +63,8 @@ int operands_refuse_shape(enum varve_operator operation, const struct varve_arra
                              varve_shape_text(out->geometry.ndim, out->geometry.shape, is, sizeof(is)));
 }
 
-static int input_prepare(struct operands *operands, unsigned number, const struct varve_array *out,
-                         const struct varve_array *input, struct varve_message *message)
+static int operands_input_prepare(struct operands *operands, unsigned number, const struct varve_array *out,
+                                  const struct varve_array *input, struct varve_message *message)
 {
     struct varve_array *prepared = &operands->inputs[number];
     const struct varve_geometry *shape = &out->geometry;
@@ -84,7 +84,7 @@ int operands_prepare(struct operands *operands, const struct varve_array *out, c
 {
     *operands = (struct operands){.count = count};
     for (unsigned i = 0; i < count; i++) {
-        int error = input_prepare(operands, i, out, inputs[i], message);
+        int error = operands_input_prepare(operands, i, out, inputs[i], message);
         if (error != 0) {
             return error;
         }

@@ -397,8 +397,8 @@ int reduction_check(enum varve_operator operation, const struct varve_array *out
     return VARVE_OK;
 }
 
-static int accumulate(enum varve_operator operation, const struct varve_array *accumulators,
-                      const struct varve_array *a, struct varve_message *message)
+static int reduction_accumulate(enum varve_operator operation, const struct varve_array *accumulators,
+                                const struct varve_array *a, struct varve_message *message)
 {
     struct reduction reduction = {.cast = elements_cast_find(accumulators->dtype, a->dtype),
                                   .bytes = varve_dtype_bytes(a->dtype),
@@ -432,7 +432,7 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " accumulators", count);
     }
     accumulators_begin(&accumulators, operation == VARVE_OPERATOR_MAX, count);
-    error = accumulate(operation, &accumulators, a, message);
+    error = reduction_accumulate(operation, &accumulators, a, message);
     if (error == 0) {
         if (accumulators.dtype == VARVE_DTYPE_F64 && operation != VARVE_OPERATOR_MAX) {
             accumulators_end(accumulators.data, count, operation == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1.0);

@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import recording  # noqa: E402
 
 SNAPSHOTS = os.path.join(recording.ROOT, "tests", "conformance", "pytorch")
-PROTOS = os.path.join(recording.ROOT, "analysis", "export", "protobuf")
+PROTOS = os.path.join(recording.ROOT, "analysis", "export")
 # A function's name as a hostile program may have it: quotes, controls, NUL, an end of line, no UTF-8, and a megabyte
 # of letters.
 HOSTILE = b'a;b"c<\\,\x1b[2J\x00d\ne\xff\xfe' + b"x" * (1 << 20)

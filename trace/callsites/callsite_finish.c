@@ -34,7 +34,7 @@ static int write_modules(const struct callsites *callsites, struct store *store)
     return result;
 }
 
-static int write_symbols(const struct resolver *resolver, struct store *store)
+static int callsite_finish_write_symbols(const struct resolver *resolver, struct store *store)
 {
     for (uint32_t number = 1; number <= resolver_symbol_count(resolver); number++) {
         struct store_symbol symbol;
@@ -46,9 +46,10 @@ static int write_symbols(const struct resolver *resolver, struct store *store)
     return VARVE_OK;
 }
 
-static int write_all(struct callsites *callsites, struct store *store, store_progress progress, void *context)
+static int callsite_finish_write_all(struct callsites *callsites, struct store *store, store_progress progress,
+                                     void *context)
 {
-    int result = write_symbols(callsites->output->resolver, store);
+    int result = callsite_finish_write_symbols(callsites->output->resolver, store);
     return result == VARVE_OK ? output_finish(callsites, store, progress, context) : result;
 }
 
@@ -80,7 +81,7 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
                                                       : store_callsites_begin(store, message));
     VARVE_THEN(result, write_modules(callsites, store));
     VARVE_THEN(result, callsites->output->is_joined ? join_write(callsites, store)
-                                                    : write_all(callsites, store, progress, context));
+                                                    : callsite_finish_write_all(callsites, store, progress, context));
     VARVE_THEN(result, write_errors(callsites, store));
     VARVE_THEN(result, store_commit(store, NULL, 0, message));
     if (result != VARVE_OK) {

@@ -33,7 +33,7 @@ static bool has_build_id(const struct symbols_image *image, const uint8_t *build
 }
 
 /* The entry of a file, a new one if it is new; NULL: it is none, or there is no room. */
-static struct images_entry *take(struct images *images, int file, const char *path)
+static struct images_entry *callsite_images_take(struct images *images, int file, const char *path)
 {
     for (size_t i = 0; i < images->count; i++) {
         if (symbols_image_is(&images->entries[i]->image, file) && strcmp(images->entries[i]->path, path) == 0) {
@@ -60,7 +60,7 @@ static struct images_entry *take(struct images *images, int file, const char *pa
 static struct images_entry *take_by_name(struct images *images, const char *name, const char *path)
 {
     const int file = open_image(name);
-    struct images_entry *entry = file >= 0 ? take(images, file, path) : NULL;
+    struct images_entry *entry = file >= 0 ? callsite_images_take(images, file, path) : NULL;
     if (file >= 0) {
         close(file);
     }

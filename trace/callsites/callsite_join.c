@@ -173,7 +173,7 @@ static int write_used_symbols(const struct callsites *callsites, struct store *s
     return VARVE_OK;
 }
 
-static int write_rows(const struct callsites *callsites, struct store *store, const uint32_t *symbols)
+static int callsite_join_write_rows(const struct callsites *callsites, struct store *store, const uint32_t *symbols)
 {
     const struct callsites_output *output = callsites->output;
     int error = VARVE_OK;
@@ -196,7 +196,7 @@ int join_write(const struct callsites *callsites, struct store *store)
     const struct callsites_output *output = callsites->output;
     uint32_t *symbols = calloc((size_t)resolver_symbol_count(output->resolver) + 2, sizeof(*symbols));
     int error = symbols != NULL ? write_used_symbols(callsites, store, symbols) : VARVE_ERROR_NO_MEMORY;
-    VARVE_THEN(error, write_rows(callsites, store, symbols));
+    VARVE_THEN(error, callsite_join_write_rows(callsites, store, symbols));
     if (error == VARVE_OK && output->joined_count > 0) {
         error = store_stat(store, CALLSITES_STAT_JOINED, -1, "info", "sites", output->joined_count);
     }

@@ -50,7 +50,7 @@ struct ahead {
     struct batch batches[BATCHES];
 };
 
-static int add_row(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc)
+static int callsite_output_add_row(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc)
 {
     struct callsites_output *output = context;
     (void)line;
@@ -79,7 +79,7 @@ void output_merge_set(const struct callsites *callsites, struct callsites_merge 
     merge->frame_count = output->resolved.count;
     merge->resolved = output->resolved.frames;
     merge->symbols = output->resolved.symbols;
-    merge->add = has_rows ? add_row : add_nothing;
+    merge->add = has_rows ? callsite_output_add_row : add_nothing;
     merge->context = output;
 }
 
@@ -197,7 +197,7 @@ int output_open(struct callsites *callsites, struct varve_message *message)
     return callsites->output->resolver == NULL ? resolver_open(&callsites->output->resolver, message) : VARVE_OK;
 }
 
-static int step(struct callsites *callsites, struct store *store, bool *more_out)
+static int callsite_output_step(struct callsites *callsites, struct store *store, bool *more_out)
 {
     struct callsites_output *output = callsites->output;
     const uint32_t lines = output->merge.line_count;
@@ -220,7 +220,7 @@ void callsites_step(struct callsites *callsites, struct store *store, bool *more
     *more_out = false;
     if (callsites->frames.count > 0 && output_open(callsites, NULL) == VARVE_OK &&
         callsites->output->error == VARVE_OK) {
-        callsites->output->error = step(callsites, store, more_out);
+        callsites->output->error = callsite_output_step(callsites, store, more_out);
     }
 }
 
@@ -326,7 +326,7 @@ static bool batch_fill(struct ahead *ahead, struct batch *batch, int *error)
     return !has_more;
 }
 
-static void *merge_run(void *context)
+static void *callsite_output_merge_run(void *context)
 {
     struct ahead *ahead = context;
     pthread_mutex_lock(&ahead->mutex);
@@ -349,7 +349,7 @@ static void *merge_run(void *context)
 }
 
 /* The next batch, NULL after the last one; it is given back with the next call. */
-static struct batch *batch_take(struct ahead *ahead, bool gives_back)
+static struct batch *callsite_output_batch_take(struct ahead *ahead, bool gives_back)
 {
     pthread_mutex_lock(&ahead->mutex);
     ahead->taken += gives_back;
@@ -389,7 +389,7 @@ static int batches_return(struct ahead *ahead)
         const struct batch *batch = &ahead->batches[ahead->taken % BATCHES];
         for (uint32_t i = batch->row_passed; i < batch->row_count; i++) {
             const struct output_row *row = &batch->rows[i];
-            if (add_row(output, 0, row->parent, row->symbol, row->pc) != VARVE_OK) {
+            if (callsite_output_add_row(output, 0, row->parent, row->symbol, row->pc) != VARVE_OK) {
                 return VARVE_ERROR_NO_MEMORY;
             }
         }
@@ -403,7 +403,7 @@ static bool ahead_start(struct ahead *ahead, struct callsites *callsites)
     ahead->stacks = callsites->output->stacks;
     pthread_mutex_init(&ahead->mutex, NULL);
     pthread_cond_init(&ahead->changed, NULL);
-    return thread_start(&ahead->thread, merge_run, ahead) == 0;
+    return thread_start(&ahead->thread, callsite_output_merge_run, ahead) == 0;
 }
 
 static int ahead_end(struct ahead *ahead)
@@ -441,7 +441,7 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
     }
     struct batch *batch = NULL;
     int error = VARVE_OK;
-    while (error == VARVE_OK && (batch = batch_take(ahead, batch != NULL)) != NULL) {
+    while (error == VARVE_OK && (batch = callsite_output_batch_take(ahead, batch != NULL)) != NULL) {
         error = batch_pass(callsites->output, store, batch);
         if (error == VARVE_OK && callsites->output->stacks >= commit_at) {
             error = store_commit(store, NULL, 0, NULL);

@@ -158,7 +158,8 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 
 /* ---- Python ---- */
 
-static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
+static void callsite_reader_take_code(struct callsites *callsites, struct callsites_process *process,
+                                      const uint8_t *payload)
 {
     struct callsite_file_code code;
     memcpy(&code, payload, sizeof(code));
@@ -221,8 +222,8 @@ static uint32_t python_frame(struct callsites *callsites, const struct callsites
 }
 
 /* The number of a frame, which the file has as a word of 8 bytes; 0 without memory. */
-static uint32_t frame_number(struct callsites *callsites, const struct callsites_process *process, bool is_python,
-                             const uint8_t *payload)
+static uint32_t callsite_reader_frame_number(struct callsites *callsites, const struct callsites_process *process,
+                                             bool is_python, const uint8_t *payload)
 {
     uint64_t word;
     memcpy(&word, payload, sizeof(word));
@@ -233,7 +234,7 @@ static uint32_t frame_number(struct callsites *callsites, const struct callsites
 static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process, bool is_python,
                            uint32_t parent, const uint8_t *payload)
 {
-    const struct pair node = {parent, frame_number(callsites, process, is_python, payload)};
+    const struct pair node = {parent, callsite_reader_frame_number(callsites, process, is_python, payload)};
     return node.second ? pairs_intern(&callsites->nodes, node) : 0;
 }
 
@@ -244,8 +245,8 @@ static bool node_is_python(const struct callsites *callsites, uint32_t number)
 }
 
 /* The recording's number of a node of the file, 0 for none; false: it is not there, or of the other kind. */
-static bool find_node(const struct callsites *callsites, const struct callsites_process *process, bool is_python,
-                      uint32_t number, uint32_t *node_out)
+static bool callsite_reader_find_node(const struct callsites *callsites, const struct callsites_process *process,
+                                      bool is_python, uint32_t number, uint32_t *node_out)
 {
     *node_out = numbers_find(&process->nodes, number);
     return number == 0 || (*node_out != 0 && node_is_python(callsites, *node_out) == is_python);
@@ -256,7 +257,7 @@ static void take_chunk(struct callsites *callsites, const struct callsites_proce
                        uint32_t parent, const uint8_t *payload, uint32_t *frames, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        frames[i] = frame_number(callsites, process, is_python, payload + i * sizeof(uint64_t));
+        frames[i] = callsite_reader_frame_number(callsites, process, is_python, payload + i * sizeof(uint64_t));
         pairs_fetch(&callsites->nodes,
                     (struct pair){i == 0 ? parent : callsites->nodes.count + (uint32_t)i, frames[i]});
     }
@@ -268,7 +269,7 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
     struct callsite_file_nodes chain;
     memcpy(&chain, payload, sizeof(chain));
     uint32_t node;
-    if (!find_node(callsites, process, is_python, chain.parent, &node)) {
+    if (!callsite_reader_find_node(callsites, process, is_python, chain.parent, &node)) {
         process->errors++;
         return;
     }
@@ -325,8 +326,8 @@ static void take_site(struct callsites *callsites, struct callsites_process *pro
     struct callsite_file_site site;
     memcpy(&site, payload, sizeof(site));
     struct pair stack;
-    if (!find_node(callsites, process, false, site.native, &stack.first) ||
-        !find_node(callsites, process, true, site.python, &stack.second)) {
+    if (!callsite_reader_find_node(callsites, process, false, site.native, &stack.first) ||
+        !callsite_reader_find_node(callsites, process, true, site.python, &stack.second)) {
         process->errors++;
         return;
     }
@@ -378,8 +379,9 @@ static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_
     return process->not_kept;
 }
 
-static bool entry_take(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
-                       const struct callsite_file_entry *entry, const uint8_t *payload)
+static bool callsite_reader_entry_take(struct callsites *callsites, struct callsites_process *process,
+                                       uint32_t process_id, const struct callsite_file_entry *entry,
+                                       const uint8_t *payload)
 {
     if (!entry_is_sound(entry, payload)) {
         return false;
@@ -392,7 +394,7 @@ static bool entry_take(struct callsites *callsites, struct callsites_process *pr
         take_gone(process, payload);
         break;
     case CALLSITE_FILE_TAG_CODE:
-        take_code(callsites, process, payload);
+        callsite_reader_take_code(callsites, process, payload);
         break;
     case CALLSITE_FILE_TAG_NATIVE:
     case CALLSITE_FILE_TAG_PYTHON:
@@ -593,7 +595,8 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
         if (bytes - at - sizeof(entry) < entry.bytes) {
             break;
         }
-        if (!entry_take(callsites, process, process_id, &entry, callsites->buffer + at + sizeof(entry))) {
+        if (!callsite_reader_entry_take(callsites, process, process_id, &entry,
+                                        callsites->buffer + at + sizeof(entry))) {
             process->errors++;
             process->is_ended = true;
             break;
@@ -829,7 +832,7 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
     return VARVE_OK;
 }
 
-static int take_unknown(void *context, int64_t idx, int64_t value)
+static int callsite_reader_take_unknown(void *context, int64_t idx, int64_t value)
 {
     struct callsites *callsites = context;
     struct callsites_process *process = idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
@@ -877,8 +880,8 @@ static int place_stored(const struct callsites *callsites, const struct origins 
 }
 
 /* Stored stacks first, the others behind them; then the indexes follow. */
-static int place_all(struct callsites *callsites, const struct origins *origins, const struct placed *placed,
-                     struct varve_message *message)
+static int callsite_reader_place_all(struct callsites *callsites, const struct origins *origins,
+                                     const struct placed *placed, struct varve_message *message)
 {
     uint32_t count = (uint32_t)origins->count;
     int result = place_stored(callsites, origins, placed, message);
@@ -910,7 +913,8 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
     return pairs_renumber(&callsites->stacks, placed->stacks, count);
 }
 
-static int renumber(struct callsites *callsites, const struct origins *origins, struct varve_message *message)
+static int callsite_reader_renumber(struct callsites *callsites, const struct origins *origins,
+                                    struct varve_message *message)
 {
     size_t capacity = origins->count + callsites->stacks.count + 1;
     const struct placed placed = {
@@ -921,7 +925,7 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
     };
     int result = VARVE_ERROR_NO_MEMORY;
     if (placed.stacks && placed.origins && placed.moved && placed.is_taken) {
-        result = place_all(callsites, origins, &placed, message);
+        result = callsite_reader_place_all(callsites, origins, &placed, message);
     } else {
         free(placed.stacks);
         free(placed.origins);
@@ -942,11 +946,12 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
         }
     }
     int result = store_each_callsite_origin(store, take_origin, &origins, message);
-    VARVE_THEN(result, store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message));
+    VARVE_THEN(result,
+               store_each_stat(store, CALLSITES_STAT_UNKNOWN, callsite_reader_take_unknown, callsites, message));
     if (result == VARVE_ERROR_CORRUPT) {
         result = varve_message_set(message, result, "too many call sites in callsite_origin");
     }
-    VARVE_THEN(result, renumber(callsites, &origins, message));
+    VARVE_THEN(result, callsite_reader_renumber(callsites, &origins, message));
     free(origins.rows);
     return result;
 }

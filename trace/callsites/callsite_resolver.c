@@ -100,39 +100,40 @@ struct resolver {
     struct sigaction before; /* what SIGBUS did */
 };
 
-static uint64_t monotonic_ns(void)
+static uint64_t callsite_resolver_monotonic_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-static void fail(struct resolver *resolver, int error)
+static void callsite_resolver_fail(struct resolver *resolver, int error)
 {
     resolver->error = resolver->error == VARVE_OK ? error : resolver->error;
 }
 
 /* ---- one frame ---- */
 
-static uint32_t text_number(struct resolver *resolver, const char *text)
+static uint32_t callsite_resolver_text_number(struct resolver *resolver, const char *text)
 {
     uint32_t number = text != NULL ? intern(&resolver->texts, text, strlen(text), 1) : 0;
     if (text != NULL && number == 0) {
-        fail(resolver, VARVE_ERROR_NO_MEMORY);
+        callsite_resolver_fail(resolver, VARVE_ERROR_NO_MEMORY);
     }
     return number;
 }
 
-static const char *text_of(const struct resolver *resolver, uint32_t number)
+static const char *callsite_resolver_text_of(const struct resolver *resolver, uint32_t number)
 {
     return number != 0 ? callsites_text(&resolver->texts, number, NULL) : NULL;
 }
 
-static struct varve_writer_symbol symbol_of(const struct resolver *resolver, const struct symbol_key *key)
+static struct varve_writer_symbol callsite_resolver_symbol_of(const struct resolver *resolver,
+                                                              const struct symbol_key *key)
 {
-    return (struct varve_writer_symbol){.function = text_of(resolver, key->function),
-                                        .file = text_of(resolver, key->file),
-                                        .module = text_of(resolver, key->module),
+    return (struct varve_writer_symbol){.function = callsite_resolver_text_of(resolver, key->function),
+                                        .file = callsite_resolver_text_of(resolver, key->file),
+                                        .module = callsite_resolver_text_of(resolver, key->module),
                                         .line = key->line,
                                         .is_python = key->is_python != 0,
                                         .is_inlined = key->is_inlined != 0};
@@ -141,7 +142,7 @@ static struct varve_writer_symbol symbol_of(const struct resolver *resolver, con
 /* The rank of a key that was met for the first time; keys are numbered in turn. */
 static bool rank_add(struct resolver *resolver, const struct symbol_key *key, uint32_t roles)
 {
-    const struct varve_writer_symbol symbol = symbol_of(resolver, key);
+    const struct varve_writer_symbol symbol = callsite_resolver_symbol_of(resolver, key);
     if (!ARRAY_GROW(resolver->ranks, resolver->rank_capacity, resolver->rank_count + 1)) {
         return false;
     }
@@ -158,7 +159,7 @@ static void add_place(struct resolver *resolver, const struct symbol_key *key, u
     if (number == 0 || (number > resolver->rank_count && !rank_add(resolver, key, roles)) ||
         resolver->place_count >= UINT32_MAX ||
         !ARRAY_GROW(resolver->places, resolver->place_capacity, resolver->place_count + 1)) {
-        fail(resolver, VARVE_ERROR_NO_MEMORY);
+        callsite_resolver_fail(resolver, VARVE_ERROR_NO_MEMORY);
         return;
     }
     resolver->places[resolver->place_count++] =
@@ -169,8 +170,8 @@ static void take_native(void *context, const struct symbols_frame *frame)
 {
     struct resolver *resolver = context;
     const struct resolver_module *module = resolver->module;
-    const struct symbol_key key = {.function = text_number(resolver, frame->function),
-                                   .file = text_number(resolver, frame->file),
+    const struct symbol_key key = {.function = callsite_resolver_text_number(resolver, frame->function),
+                                   .file = callsite_resolver_text_number(resolver, frame->file),
                                    .module = module != NULL ? module->text : 0,
                                    .line = frame->line,
                                    .is_inlined = frame->is_inlined};
@@ -194,7 +195,7 @@ static void add_cut(struct resolver *resolver, uint64_t position, bool is_python
     } else if (frames > 0) {
         snprintf(text, sizeof(text), frames == 1 ? "… %u frame …" : "… %u frames …", frames);
     }
-    const struct symbol_key key = {.function = text_number(resolver, text), .is_python = is_python};
+    const struct symbol_key key = {.function = callsite_resolver_text_number(resolver, text), .is_python = is_python};
     add_place(resolver, &key, CALLSITES_ROLE_CUT | (is_python ? CALLSITES_ROLE_PYTHON : 0U));
 }
 
@@ -202,7 +203,7 @@ static void resolve_outside(struct resolver *resolver, uint64_t position)
 {
     struct symbol_key key = {0};
     if (position == CALLSITES_POSITION_NOT_KEPT) {
-        key.function = text_number(resolver, NOT_KEPT_FUNCTION);
+        key.function = callsite_resolver_text_number(resolver, NOT_KEPT_FUNCTION);
         add_place(resolver, &key, CALLSITES_ROLE_CUT);
     } else if (callsite_file_is_cut(position)) {
         add_cut(resolver, position, false);
@@ -224,14 +225,14 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
     int error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
                                 module->image, frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
     if (error != VARVE_OK) {
-        fail(resolver, error);
+        callsite_resolver_fail(resolver, error);
     }
 }
 
-static void add_python(struct resolver *resolver, const struct symbol_key *key)
+static void callsite_resolver_add_python(struct resolver *resolver, const struct symbol_key *key)
 {
     uint32_t roles = CALLSITES_ROLE_PYTHON;
-    const char *file = text_of(resolver, key->file);
+    const char *file = callsite_resolver_text_of(resolver, key->file);
     if (file != NULL) {
         roles |= callsites_path_is_torch_python(file) || callsites_path_is_compiled(file) ? CALLSITES_ROLE_TORCH : 0U;
         roles |= callsites_path_is_storage_python(file) ? CALLSITES_ROLE_ALLOCATION : 0U;
@@ -242,15 +243,15 @@ static void add_python(struct resolver *resolver, const struct symbol_key *key)
 /* Of code that torch.compile wrote: as if the model had called it. PyTorch's own stacks show it like that. */
 static void add_model(struct resolver *resolver, const struct symbol_key *compiled)
 {
-    const char *file = text_of(resolver, compiled->file);
+    const char *file = callsite_resolver_text_of(resolver, compiled->file);
     struct compiled_line line;
     if (file != NULL && callsites_path_is_compiled(file) &&
         compiled_find(&resolver->compiled, file, compiled->line, &line)) {
-        const struct symbol_key key = {.function = text_number(resolver, line.function),
-                                       .file = text_number(resolver, line.file),
+        const struct symbol_key key = {.function = callsite_resolver_text_number(resolver, line.function),
+                                       .file = callsite_resolver_text_number(resolver, line.file),
                                        .line = line.line,
                                        .is_python = 1};
-        add_python(resolver, &key);
+        callsite_resolver_add_python(resolver, &key);
     }
 }
 
@@ -266,7 +267,7 @@ static void resolve_python(struct resolver *resolver, const struct callsites_fra
         key.file = resolver->codes[frame->owner - 1].second;
     }
     key.line = (uint32_t)frame->position & ~CALLSITE_FILE_PYTHON_ENTRY;
-    add_python(resolver, &key);
+    callsite_resolver_add_python(resolver, &key);
     add_model(resolver, &key);
 }
 
@@ -311,7 +312,7 @@ static void give_module_up(struct resolver *resolver)
     struct symbols *fresh = NULL;
     const uint32_t owner = resolver->frames[resolver->order[resolver->order_at]].owner;
     if (symbols_open(&fresh, NULL) != VARVE_OK) {
-        fail(resolver, VARVE_ERROR_NO_MEMORY);
+        callsite_resolver_fail(resolver, VARVE_ERROR_NO_MEMORY);
         return;
     }
     resolver->symbols = fresh;
@@ -354,7 +355,7 @@ static void number_batch(struct resolver *resolver)
             struct callsites_line_symbol *place = &resolver->places[resolved->start + k];
             place->symbol = number_of_key(resolver, place->symbol);
             if (place->symbol == 0) {
-                fail(resolver, VARVE_ERROR_NO_MEMORY);
+                callsite_resolver_fail(resolver, VARVE_ERROR_NO_MEMORY);
                 return;
             }
         }
@@ -368,7 +369,7 @@ static void run_batch(struct resolver *resolver)
         number_batch(resolver);
         resolver->is_numbered = true;
     }
-    resolver->ended_ns = monotonic_ns();
+    resolver->ended_ns = callsite_resolver_monotonic_ns();
     __atomic_store_n(&resolver->state, STATE_DONE, __ATOMIC_RELEASE);
 }
 
@@ -411,7 +412,8 @@ static void end_thread(struct resolver *resolver)
 
 /* ---- what the thread gets ---- */
 
-static bool add_module(struct resolver *resolver, const struct callsites *callsites, const struct pair *pair)
+static bool callsite_resolver_add_module(struct resolver *resolver, const struct callsites *callsites,
+                                         const struct pair *pair)
 {
     struct resolver_module module = {.path = strdup(callsites_text(&callsites->texts, pair->first, NULL))};
     const char *build_id = callsites_text(&callsites->texts, pair->second, &module.build_id_bytes);
@@ -423,7 +425,7 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
         module.build_id_bytes = 0; /* the reader takes none that is longer */
     }
     memcpy(module.build_id, build_id, module.build_id_bytes);
-    module.text = text_number(resolver, module.path);
+    module.text = callsite_resolver_text_number(resolver, module.path);
     module.roles =
         (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
         (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
@@ -437,7 +439,7 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
 static bool add_owners(struct resolver *resolver, const struct callsites *callsites)
 {
     while (resolver->module_count < callsites->modules.count) {
-        if (!add_module(resolver, callsites, &callsites->modules.pairs[resolver->module_count])) {
+        if (!callsite_resolver_add_module(resolver, callsites, &callsites->modules.pairs[resolver->module_count])) {
             return false;
         }
     }
@@ -449,9 +451,9 @@ static bool add_owners(struct resolver *resolver, const struct callsites *callsi
     }
     while (resolver->code_count < callsites->codes.count) {
         const struct pair *code = &callsites->codes.pairs[resolver->code_count];
-        resolver->codes[resolver->code_count++] =
-            (struct pair){text_number(resolver, callsites_text(&callsites->texts, code->first, NULL)),
-                          text_number(resolver, callsites_text(&callsites->texts, code->second, NULL))};
+        resolver->codes[resolver->code_count++] = (struct pair){
+            callsite_resolver_text_number(resolver, callsites_text(&callsites->texts, code->first, NULL)),
+            callsite_resolver_text_number(resolver, callsites_text(&callsites->texts, code->second, NULL))};
     }
     return resolver->error == VARVE_OK;
 }
@@ -498,7 +500,7 @@ static int batch_extend(struct resolver *resolver, const struct callsites *calls
 }
 
 /* The batch that is done goes to `out`. */
-static int batch_take(struct resolver *resolver, struct resolved_frames *out)
+static int callsite_resolver_batch_take(struct resolver *resolver, struct resolved_frames *out)
 {
     const size_t base = out->symbol_count;
     if (resolver->error != VARVE_OK) {
@@ -576,9 +578,9 @@ void resolver_close(struct resolver *resolver)
     free(resolver);
 }
 
-static bool is_due(const struct resolver *resolver, uint64_t frames)
+static bool callsite_resolver_is_due(const struct resolver *resolver, uint64_t frames)
 {
-    const uint64_t now_ns = monotonic_ns();
+    const uint64_t now_ns = callsite_resolver_monotonic_ns();
     const uint64_t took_ns = resolver->ended_ns - resolver->began_ns;
     return frames > 0 && now_ns - resolver->ended_ns >= REST * took_ns &&
            (frames >= FRAMES_MIN || now_ns - resolver->ended_ns >= WAIT_MAX_NS);
@@ -589,12 +591,12 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites, 
     int error = VARVE_OK;
     switch (__atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE)) {
     case STATE_DONE:
-        return batch_take(resolver, resolved);
+        return callsite_resolver_batch_take(resolver, resolved);
     case STATE_IDLE:
         if (resolver->ended_ns == 0) {
-            resolver->began_ns = resolver->ended_ns = monotonic_ns();
+            resolver->began_ns = resolver->ended_ns = callsite_resolver_monotonic_ns();
         }
-        if (resolver->is_alone || !is_due(resolver, callsites->frames.count - resolver->taken)) {
+        if (resolver->is_alone || !callsite_resolver_is_due(resolver, callsites->frames.count - resolver->taken)) {
             return VARVE_OK;
         }
         resolver->is_alone = !resolver->has_thread && !begin_thread(resolver, run_beside);
@@ -603,7 +605,7 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites, 
         }
         error = batch_extend(resolver, callsites);
         if (error == VARVE_OK) {
-            resolver->began_ns = monotonic_ns();
+            resolver->began_ns = callsite_resolver_monotonic_ns();
             __atomic_store_n(&resolver->state, STATE_BUSY, __ATOMIC_RELEASE);
             sem_post(&resolver->work);
         }
@@ -617,7 +619,7 @@ int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
 {
     end_thread(resolver);
     resolver->must_end = false;
-    int error = resolver->is_numbered ? batch_take(resolver, resolved) : resolver->error;
+    int error = resolver->is_numbered ? callsite_resolver_batch_take(resolver, resolved) : resolver->error;
     VARVE_THEN(error, batch_extend(resolver, callsites));
     if (error == VARVE_OK && !begin_thread(resolver, run_at_once)) {
         run_batch(resolver);
@@ -643,7 +645,7 @@ int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, s
     symbols_close(resolver->symbols);
     resolver->symbols = NULL;
     malloc_trim(0); /* the thread's memory would be of no use to those who need some now */
-    return batch_take(resolver, resolved);
+    return callsite_resolver_batch_take(resolver, resolved);
 }
 
 bool resolver_rests(const struct resolver *resolver)
@@ -660,7 +662,7 @@ void resolver_symbol(const struct resolver *resolver, uint32_t number, struct st
 {
     const uint32_t key = resolver->symbol_keys[number - 1];
     const struct varve_writer_symbol symbol =
-        symbol_of(resolver, (const struct symbol_key *)resolver->keys.bytes + (key - 1));
+        callsite_resolver_symbol_of(resolver, (const struct symbol_key *)resolver->keys.bytes + (key - 1));
     *symbol_out = (struct store_symbol){.function = symbol.function,
                                         .file = symbol.file,
                                         .module = symbol.module,

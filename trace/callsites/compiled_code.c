@@ -28,7 +28,7 @@ struct compiled_mark {
 
 /* ---- the file ---- */
 
-static char *read_all(int file, size_t bytes, size_t *length_out)
+static char *compiled_code_read_all(int file, size_t bytes, size_t *length_out)
 {
     char *text = malloc(bytes + 1);
     size_t length = 0;
@@ -53,7 +53,7 @@ static char *read_file(const char *path, size_t *length_out)
         return NULL;
     }
     if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= FILE_BYTES_MAX) {
-        text = read_all(file, (size_t)status.st_size, length_out);
+        text = compiled_code_read_all(file, (size_t)status.st_size, length_out);
     }
     close(file);
     return text;
@@ -61,13 +61,13 @@ static char *read_file(const char *path, size_t *length_out)
 
 /* ---- its comments ---- */
 
-static bool has_prefix(const char *text, const char *end, const char *prefix)
+static bool compiled_code_has_prefix(const char *text, const char *end, const char *prefix)
 {
     const size_t length = strlen(prefix);
     return (size_t)(end - text) >= length && memcmp(text, prefix, length) == 0;
 }
 
-static bool is_plain(const char *text, const char *end)
+static bool compiled_code_is_plain(const char *text, const char *end)
 {
     for (; text < end; text++) {
         if ((unsigned char)*text < ' ' || *text == 0x7f) {
@@ -78,7 +78,7 @@ static bool is_plain(const char *text, const char *end)
 }
 
 /* Behind a colon: the number and what may follow it, else NULL. */
-static const char *read_number(const char *text, const char *end, uint32_t *number_out)
+static const char *compiled_code_read_number(const char *text, const char *end, uint32_t *number_out)
 {
     const char *at = text;
     uint32_t number = 0;
@@ -86,19 +86,19 @@ static const char *read_number(const char *text, const char *end, uint32_t *numb
         number = 10 * number + (uint32_t)(*at - '0');
     }
     *number_out = number;
-    return number > 0 && (at == end || *at == ',' || has_prefix(at, end, " in ")) ? at : NULL;
+    return number > 0 && (at == end || *at == ',' || compiled_code_has_prefix(at, end, " in ")) ? at : NULL;
 }
 
 /* ` in FUNCTION`, up to the code or the end of the line; NULL without it. */
 static const char *read_function(char *text, char *end)
 {
-    if (!has_prefix(text, end, " in ")) {
+    if (!compiled_code_has_prefix(text, end, " in ")) {
         return NULL;
     }
     char *name = text + strlen(" in ");
     char *rest = memmem(name, (size_t)(end - name), ", code: ", strlen(", code: "));
     char *name_end = rest != NULL ? rest : end;
-    if (name_end == name || !is_plain(name, name_end)) {
+    if (name_end == name || !compiled_code_is_plain(name, name_end)) {
         return NULL;
     }
     *name_end = '\0';
@@ -109,13 +109,13 @@ static const char *read_function(char *text, char *end)
 static bool read_comment(char *text, char *end, struct compiled_line *line)
 {
     static const char begin[] = "# File: ";
-    if (!has_prefix(text, end, begin)) {
+    if (!compiled_code_has_prefix(text, end, begin)) {
         return false;
     }
     char *file = text + strlen(begin);
     for (char *colon = file; (colon = memchr(colon, ':', (size_t)(end - colon))) != NULL; colon++) {
-        const char *rest = read_number(colon + 1, end, &line->line);
-        if (rest != NULL && colon > file && colon - file < PATH_MAX && is_plain(file, colon)) {
+        const char *rest = compiled_code_read_number(colon + 1, end, &line->line);
+        if (rest != NULL && colon > file && colon - file < PATH_MAX && compiled_code_is_plain(file, colon)) {
             line->function = read_function(text + (rest - text), end);
             line->file = file;
             *colon = '\0';
@@ -127,7 +127,8 @@ static bool read_comment(char *text, char *end, struct compiled_line *line)
 
 static bool begins_function(const char *text, const char *end)
 {
-    return has_prefix(text, end, "def ") || has_prefix(text, end, "async def ") || has_prefix(text, end, "class ");
+    return compiled_code_has_prefix(text, end, "def ") || compiled_code_has_prefix(text, end, "async def ") ||
+           compiled_code_has_prefix(text, end, "class ");
 }
 
 static void read_marks(struct compiled *compiled, size_t length)

@@ -98,7 +98,7 @@ static const char *const allocator_classes[] = {
     "std::__1::allocator<", "std::__1::allocator_traits<", "__gnu_cxx::new_allocator<",
 };
 
-static bool has_prefix(const char *text, const char *prefix)
+static bool frame_kinds_has_prefix(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
@@ -128,7 +128,7 @@ static struct name qualified_name(const char *function)
     const char *start = function;
     const char *at = function;
     while (*at != '\0' && *at != '<') {
-        if (has_prefix(at, anonymous)) {
+        if (frame_kinds_has_prefix(at, anonymous)) {
             at += strlen(anonymous);
         } else if (*at == '(') {
             break;
@@ -151,23 +151,23 @@ static bool is_torch_allocation(const char *function)
     const struct name name = qualified_name(function);
     const char *member = strstr(function, allocate);
     const char *allocator = strstr(function, "Allocator");
-    if (name.length == strlen("at::empty") && has_prefix(name.text, "at::empty")) {
+    if (name.length == strlen("at::empty") && frame_kinds_has_prefix(name.text, "at::empty")) {
         return true;
     }
     for (size_t i = 0; i < sizeof(qualified_prefixes) / sizeof(*qualified_prefixes); i++) {
-        if (has_prefix(name.text, qualified_prefixes[i])) {
+        if (frame_kinds_has_prefix(name.text, qualified_prefixes[i])) {
             return true;
         }
     }
-    return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL && allocator != NULL &&
-           allocator < member;
+    return (frame_kinds_has_prefix(function, "c10::") || frame_kinds_has_prefix(function, "at::")) && member != NULL &&
+           allocator != NULL && allocator < member;
 }
 
 bool callsites_name_is_allocation(const char *function)
 {
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
 
-    if (has_prefix(function, "__GI_")) { /* glibc's names for its own calls */
+    if (frame_kinds_has_prefix(function, "__GI_")) { /* glibc's names for its own calls */
         function += strlen("__GI_");
     }
     struct name name = (struct name){function, strcspn(function, ".@")};
@@ -175,12 +175,12 @@ bool callsites_name_is_allocation(const char *function)
         return true;
     }
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
-        if (has_prefix(function, prefixes[i])) {
+        if (frame_kinds_has_prefix(function, prefixes[i])) {
             return true;
         }
     }
     for (size_t i = 0; i < sizeof(allocator_classes) / sizeof(*allocator_classes); i++) {
-        if (has_prefix(function, allocator_classes[i])) {
+        if (frame_kinds_has_prefix(function, allocator_classes[i])) {
             return strstr(function, "::allocate") != NULL;
         }
     }
@@ -195,17 +195,18 @@ bool callsites_name_is_allocation(const char *function)
 /* Not _PyEval_EvalFrame: that calls the loop, and its frame stands beside the loop's own. */
 bool callsites_name_is_interpreter_loop(const char *function)
 {
-    return has_prefix(function, "_PyEval_EvalFrameDefault");
+    return frame_kinds_has_prefix(function, "_PyEval_EvalFrameDefault");
 }
 
 /* Its nodes are named after what they are the derivative of: where the pass runs in a thread of its own, whose stack
  * has nothing else to say, that is where the memory went. */
 bool callsites_name_is_backward(const char *function)
 {
-    return has_prefix(qualified_name(function).text, "torch::autograd::") && strstr(function, "::apply(") != NULL;
+    return frame_kinds_has_prefix(qualified_name(function).text, "torch::autograd::") &&
+           strstr(function, "::apply(") != NULL;
 }
 
-static const char *base_name(const char *path)
+static const char *frame_kinds_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -213,11 +214,11 @@ static const char *base_name(const char *path)
 
 bool callsites_path_is_interpreter(const char *module_path)
 {
-    const char *name = base_name(module_path);
-    if (has_prefix(name, "libpython")) {
+    const char *name = frame_kinds_base_name(module_path);
+    if (frame_kinds_has_prefix(name, "libpython")) {
         return true;
     }
-    if (!has_prefix(name, "python")) {
+    if (!frame_kinds_has_prefix(name, "python")) {
         return false;
     }
     name += strlen("python");
@@ -226,15 +227,16 @@ bool callsites_path_is_interpreter(const char *module_path)
 
 bool callsites_path_is_recorder(const char *module_path)
 {
-    const char *name = base_name(module_path);
-    return (has_prefix(name, "libvarve_") || has_prefix(name, "libvarve-")) && strstr(name, ".so") != NULL;
+    const char *name = frame_kinds_base_name(module_path);
+    return (frame_kinds_has_prefix(name, "libvarve_") || frame_kinds_has_prefix(name, "libvarve-")) &&
+           strstr(name, ".so") != NULL;
 }
 
 static bool is_one_of(const char *module_path, const char *const *names, size_t count)
 {
-    const char *name = base_name(module_path);
+    const char *name = frame_kinds_base_name(module_path);
     for (size_t i = 0; i < count; i++) {
-        if (has_prefix(name, names[i])) {
+        if (frame_kinds_has_prefix(name, names[i])) {
             return strstr(name, ".so") != NULL;
         }
     }
@@ -299,7 +301,7 @@ static bool has_torch_part(const char *file)
     for (const char *at = strstr(file, folder); at != NULL; at = strstr(at + 1, folder)) {
         const char *below = at + strlen(folder);
         for (size_t i = 0; i < sizeof(torch_parts) / sizeof(*torch_parts) && (at == file || at[-1] == '/'); i++) {
-            if (has_prefix(below, torch_parts[i])) {
+            if (frame_kinds_has_prefix(below, torch_parts[i])) {
                 return true;
             }
         }
@@ -319,7 +321,7 @@ bool callsites_path_is_torch_python(const char *file)
 bool callsites_path_is_compiled(const char *file)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz234567";
-    const char *name = base_name(file);
+    const char *name = frame_kinds_base_name(file);
     const size_t length = strspn(name, digits);
     const bool has_folder = name - file >= 3 && (name - file == 3 || name[-4] == '/');
     if (name[0] != 'c' || !has_folder || strcmp(name + length, ".py") != 0) {

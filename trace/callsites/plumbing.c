@@ -74,7 +74,7 @@ static bool matches(const struct varve_plumbing *plumbing, enum kind kind, const
     return text != NULL && (list_matches(lists[(unsigned char)text[0]], text) || list_matches(lists[LISTS - 1], text));
 }
 
-static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text, size_t bytes)
+static int plumbing_add(struct varve_plumbing *plumbing, enum kind kind, const char *text, size_t bytes)
 {
     struct pattern *pattern = malloc(sizeof(*pattern) + bytes + 1);
     struct pattern **list = &plumbing->lists[kind][text[0] == '*' ? LISTS - 1 : (unsigned char)text[0]];
@@ -97,14 +97,15 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
         if (bytes >= length && strncmp(text, kinds[kind], length) == 0) {
-            return bytes > length ? add(plumbing, (enum kind)kind, text + length, bytes - length) : VARVE_ERROR_INVALID;
+            return bytes > length ? plumbing_add(plumbing, (enum kind)kind, text + length, bytes - length)
+                                  : VARVE_ERROR_INVALID;
         }
     }
     if (bytes == 0 || memchr(text, '/', bytes) == NULL) {
-        return bytes > 0 ? add(plumbing, KIND_FUNCTION, text, bytes) : VARVE_ERROR_INVALID;
+        return bytes > 0 ? plumbing_add(plumbing, KIND_FUNCTION, text, bytes) : VARVE_ERROR_INVALID;
     }
-    int error = add(plumbing, KIND_FILE, text, bytes);
-    return error == VARVE_OK ? add(plumbing, KIND_MODULE, text, bytes) : error;
+    int error = plumbing_add(plumbing, KIND_FILE, text, bytes);
+    return error == VARVE_OK ? plumbing_add(plumbing, KIND_MODULE, text, bytes) : error;
 }
 
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message)

@@ -50,7 +50,7 @@ static uint32_t roles_of(const struct callsites_merge *merge, uint32_t node)
 }
 
 /* Of the path of a node. */
-static uint32_t loops_of(const struct callsites_merge *merge, uint32_t number)
+static uint32_t stack_merge_loops_of(const struct callsites_merge *merge, uint32_t number)
 {
     return number != 0 ? merge->loops[number - 1] : 0;
 }
@@ -98,12 +98,12 @@ static void step_over_cut(const struct callsites_merge *merge, struct step *step
     }
     step->next.second = python != 0 ? parent_of(merge, python) : step->next.second;
     step_add(merge, step, python != 0 ? python : native_mark);
-    while (loops_of(merge, step->next.second) > loops_of(merge, step->next.first)) {
+    while (stack_merge_loops_of(merge, step->next.second) > stack_merge_loops_of(merge, step->next.first)) {
         if (step_add_python(merge, step)) { /* in a damaged file: a second mark */
             step->next.second = parent_of(merge, step->next.second);
         }
     }
-    while (loops_of(merge, step->next.first) > loops_of(merge, step->next.second)) {
+    while (stack_merge_loops_of(merge, step->next.first) > stack_merge_loops_of(merge, step->next.second)) {
         if (!(roles_of(merge, step->next.first) & CALLSITES_ROLE_CUT)) {
             step_add(merge, step, step->next.first);
         }
@@ -135,7 +135,7 @@ static void step_out(const struct callsites_merge *merge, struct pair pair, stru
     }
 }
 
-static unsigned rank_of(const struct callsites_line *line)
+static unsigned stack_merge_rank_of(const struct callsites_line *line)
 {
     return (unsigned)line->roles >> CALLSITES_RANK_SHIFT;
 }
@@ -144,12 +144,12 @@ static unsigned rank_of(const struct callsites_line *line)
 static uint32_t user_of(const struct callsites_line *lines, uint32_t line, uint32_t outer)
 {
     const uint32_t user = outer != 0 ? lines[outer].user : 0;
-    const unsigned rank = rank_of(&lines[line]);
-    return rank != VARVE_FRAME_PLUMBING && (user == 0 || rank >= rank_of(&lines[user])) ? line : user;
+    const unsigned rank = stack_merge_rank_of(&lines[line]);
+    return rank != VARVE_FRAME_PLUMBING && (user == 0 || rank >= stack_merge_rank_of(&lines[user])) ? line : user;
 }
 
 /* The lines of a frame inside of `*line`, which becomes the innermost of them. */
-static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
+static int stack_merge_add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
 {
     const struct callsites_frame *frame = &merge->frames[id - 1];
     const struct callsites_resolved *resolved = &merge->resolved[id - 1];
@@ -174,7 +174,7 @@ static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
     return VARVE_OK;
 }
 
-static bool is_none(struct pair pair)
+static bool stack_merge_is_none(struct pair pair)
 {
     return pair.first == 0 && pair.second == 0;
 }
@@ -194,12 +194,12 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
 {
     struct step step;
     step.next = stack;
-    if (stack.second != 0 && stack.first != 0 && loops_of(merge, stack.first) == 0) {
+    if (stack.second != 0 && stack.first != 0 && stack_merge_loops_of(merge, stack.first) == 0) {
         step.next.first |= APART;
     }
     uint32_t line = 0;
     size_t steps = 0;
-    while (!is_none(step.next)) {
+    while (!stack_merge_is_none(step.next)) {
         uint32_t done = pairs_find(&merge->done, step.next);
         if (done != 0) {
             line = merge->done_line[done - 1];
@@ -216,7 +216,7 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
         const struct pair pair = merge->path[--steps];
         step_out(merge, pair, &step);
         while (step.count > 0 && error == VARVE_OK) {
-            error = add_frame(merge, step.frames[--step.count], &line);
+            error = stack_merge_add_frame(merge, step.frames[--step.count], &line);
         }
         if (error == VARVE_OK && !pair_done(merge, pair, line)) {
             error = VARVE_ERROR_NO_MEMORY;
@@ -241,7 +241,7 @@ static void add_loops(struct callsites_merge *merge)
     const uint32_t node = ++merge->node_count;
     const bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
     assert(parent_of(merge, node) < node);
-    merge->loops[node - 1] = loops_of(merge, parent_of(merge, node)) +
+    merge->loops[node - 1] = stack_merge_loops_of(merge, parent_of(merge, node)) +
                              (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
 }
 

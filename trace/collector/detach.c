@@ -21,13 +21,13 @@
 #define NAP_NS 5000000L
 
 /* `pidfd` -1: this kernel has none. One that nobody has waited for yet has ended. */
-static bool has_ended(const struct session_mapped *recording, int pidfd)
+static bool detach_has_ended(const struct session_mapped *recording, int pidfd)
 {
     struct pollfd ready = {.fd = pidfd, .events = POLLIN};
     return pidfd >= 0 ? poll(&ready, 1, 0) > 0 : !session_collector_is(recording->collector, recording->trace_id, NULL);
 }
 
-static bool tell(const struct session_mapped *recording, int pidfd)
+static bool detach_tell(const struct session_mapped *recording, int pidfd)
 {
     return (pidfd >= 0 ? syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0)
                        : kill(recording->collector, SIGTERM)) == 0 ||
@@ -42,11 +42,11 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
     int error = VARVE_OK;
     if (!session_collector_is(recording->collector, recording->trace_id, NULL)) {
         error = VARVE_OK; /* it has ended since, and its number may be another's */
-    } else if (!recording->is_finishing && !tell(recording, pidfd)) {
+    } else if (!recording->is_finishing && !detach_tell(recording, pidfd)) {
         error = varve_message_set(message, VARVE_ERROR_PERMISSION, "varve attach (pid %d) can't be told: %s",
                                   recording->collector, strerror(errno));
     } else {
-        while (!has_ended(recording, pidfd)) {
+        while (!detach_has_ended(recording, pidfd)) {
             nanosleep(&nap, NULL);
         }
     }
@@ -60,7 +60,7 @@ struct leaving {
     struct varve_message *message;
 };
 
-static void leave(void *context, int32_t pid)
+static void detach_leave(void *context, int32_t pid)
 {
     struct leaving *leaving = context;
     struct varve_message why = {""};
@@ -87,8 +87,8 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
     if (error == VARVE_OK) {
         struct leaving leaving = {VARVE_OK, message};
         *was_alone_out = !recording.is_removed;
-        leave(&leaving, pid);
-        hooked_each(recording.trace_id, 0, leave, &leaving); /* what it has released has it no more */
+        detach_leave(&leaving, pid);
+        hooked_each(recording.trace_id, 0, detach_leave, &leaving); /* what it has released has it no more */
         error = leaving.error;
     }
     return error;

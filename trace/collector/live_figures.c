@@ -152,7 +152,7 @@ static void moment_store(struct collector *collector, bool is_over)
     }
 }
 
-static void forget(struct collect_live *live)
+static void live_figures_forget(struct collect_live *live)
 {
     live_close(live->store);
     live->store = NULL;
@@ -168,7 +168,7 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
     live->next_ns = now_ns + ASK_EVERY_NS;
     if (!watch_is_wanted(&collector->directory)) {
         if (live->store != NULL) {
-            forget(live);
+            live_figures_forget(live);
             watch_withdraw(&collector->directory);
         }
         return;
@@ -194,11 +194,11 @@ void collect_live_end(struct collector *collector)
 {
     if (collector->live.store != NULL) {
         moment_store(collector, true);
-        forget(&collector->live);
+        live_figures_forget(&collector->live);
     }
 }
 
 void collect_live_close(struct collector *collector)
 {
-    forget(&collector->live);
+    live_figures_forget(&collector->live);
 }

@@ -37,7 +37,7 @@
 #define FOLDER_BYTES (PATH_MAX + 16)
 #define FILE_BYTES (FOLDER_BYTES + 64)
 
-static uint64_t now_ns(void)
+static uint64_t lttng_daemon_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -137,14 +137,14 @@ bool lttng_daemon_is_there(void)
     return false;
 }
 
-static bool variable_is(const char *entry, const char *name)
+static bool lttng_daemon_variable_is(const char *entry, const char *name)
 {
     size_t length = strlen(name);
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
 /* Without what a recorded program inherits. The entries are borrowed; the caller frees the array. */
-static char **environment_make(void)
+static char **lttng_daemon_environment_make(void)
 {
     size_t count = 0;
     while (environ != NULL && environ[count] != NULL) {
@@ -153,7 +153,8 @@ static char **environment_make(void)
     char **entries = calloc(count + 1, sizeof(*entries));
     size_t kept = 0;
     for (size_t i = 0; entries != NULL && i < count; i++) {
-        if (!variable_is(environ[i], "LD_PRELOAD") && !variable_is(environ[i], SESSION_ENVIRONMENT)) {
+        if (!lttng_daemon_variable_is(environ[i], "LD_PRELOAD") &&
+            !lttng_daemon_variable_is(environ[i], SESSION_ENVIRONMENT)) {
             entries[kept++] = environ[i];
         }
     }
@@ -161,7 +162,7 @@ static char **environment_make(void)
 }
 
 /* In a session of its own (Ctrl-C does not reach it), with the signals of a fresh process. 0 or an errno. */
-static int spawn(char *const *entries, pid_t *pid_out)
+static int lttng_daemon_spawn(char *const *entries, pid_t *pid_out)
 {
     static char name[] = PROGRAM;
     static char daemonize[] = "--daemonize";
@@ -195,10 +196,10 @@ static int spawn(char *const *entries, pid_t *pid_out)
 /* The program that was started ends when the daemon behind it answers. -1: it had to be killed. */
 static int wait_or_kill(pid_t pid, uint64_t limit_ns)
 {
-    uint64_t end_ns = now_ns() + limit_ns;
+    uint64_t end_ns = lttng_daemon_now_ns() + limit_ns;
     int status = 0;
     pid_t ended;
-    while ((ended = waitpid(pid, &status, WNOHANG)) != pid && now_ns() < end_ns) {
+    while ((ended = waitpid(pid, &status, WNOHANG)) != pid && lttng_daemon_now_ns() < end_ns) {
         if (ended < 0 && errno != EINTR) {
             return 0;
         }
@@ -214,9 +215,9 @@ static int wait_or_kill(pid_t pid, uint64_t limit_ns)
     return -1;
 }
 
-static int start(uint64_t limit_ns, struct varve_message *message)
+static int lttng_daemon_spawn_and_wait(uint64_t limit_ns, struct varve_message *message)
 {
-    char **entries = environment_make();
+    char **entries = lttng_daemon_environment_make();
     struct sigaction plain = {.sa_handler = SIG_DFL};
     if (entries == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to start " PROGRAM);
@@ -224,7 +225,7 @@ static int start(uint64_t limit_ns, struct varve_message *message)
     struct sigaction before;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
     pid_t pid = 0;
-    int reason = spawn(entries, &pid);
+    int reason = lttng_daemon_spawn(entries, &pid);
     int status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
     sigaction(SIGCHLD, &before, NULL);
     free(entries);
@@ -259,7 +260,7 @@ int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
     }
-    int error = start(limit_ns, message);
+    int error = lttng_daemon_spawn_and_wait(limit_ns, message);
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     }
@@ -272,7 +273,7 @@ int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 int lttng_daemon_lock(uint64_t limit_ns)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    uint64_t end_ns = now_ns() + limit_ns;
+    uint64_t end_ns = lttng_daemon_now_ns() + limit_ns;
     uint64_t hash = UINT64_C(14695981039346656037);
     char folder[FOLDER_BYTES];
     int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -284,7 +285,7 @@ int lttng_daemon_lock(uint64_t limit_ns)
                           (unsigned)geteuid(), (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
-        if (errno != EADDRINUSE || now_ns() > end_ns) {
+        if (errno != EADDRINUSE || lttng_daemon_now_ns() > end_ns) {
             close(descriptor);
             return -1;
         }

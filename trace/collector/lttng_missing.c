@@ -13,7 +13,7 @@ struct search {
     struct lttng_ring *last; /* the one of the last range: the next is mostly of it too */
 };
 
-static int compare(const void *left, const void *right)
+static int lttng_missing_compare(const void *left, const void *right)
 {
     const struct lttng_ring *a = left;
     const struct lttng_ring *b = right;
@@ -23,13 +23,13 @@ static int compare(const void *left, const void *right)
     return a->ring < b->ring ? -1 : a->ring > b->ring;
 }
 
-static void take_range(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last)
+static void lttng_missing_take_range(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last)
 {
     struct search *search = context;
     const struct lttng_ring key = {.process = process, .ring = ring};
     struct lttng_ring *found = search->last;
-    if (found == NULL || compare(found, &key) != 0) {
-        found = bsearch(&key, search->rings, search->count, sizeof(key), compare);
+    if (found == NULL || lttng_missing_compare(found, &key) != 0) {
+        found = bsearch(&key, search->rings, search->count, sizeof(key), lttng_missing_compare);
     }
     if (found != NULL) {
         search->last = found;
@@ -46,8 +46,8 @@ int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *fold
     if (count == 0) {
         return VARVE_OK;
     }
-    qsort(rings, count, sizeof(*rings), compare);
-    int error = numbers(folder, take_range, &search, message);
+    qsort(rings, count, sizeof(*rings), lttng_missing_compare);
+    int error = numbers(folder, lttng_missing_take_range, &search, message);
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         *missing_out += rings[i].records > rings[i].found ? rings[i].records - rings[i].found : 0;
     }

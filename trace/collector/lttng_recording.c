@@ -42,7 +42,7 @@ static FILE *open_name(const struct collector *collector, const char *mode)
     return fopen(path, mode);
 }
 
-static int write_name(const struct collector *collector)
+static int lttng_recording_write_name(const struct collector *collector)
 {
     FILE *file = open_name(collector, "we");
     if (file == NULL) {
@@ -73,7 +73,7 @@ static bool read_name(struct collector *collector)
     return is_read && is_own_name(collector);
 }
 
-static int start(struct collector *collector, const char *provider_path, struct varve_message *message)
+static int lttng_recording_open(struct collector *collector, const char *provider_path, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
     struct session_control *control = collector->directory.control;
@@ -90,7 +90,7 @@ static int start(struct collector *collector, const char *provider_path, struct 
              (unsigned long long)(control->trace_id & 0xffffff));
     paths_fill(collector, lttng);
     struct lttng_recording_options options = session_options(lttng);
-    int error = write_name(collector);
+    int error = lttng_recording_write_name(collector);
     VARVE_THEN(error, lttng_recording_start(&options, &lttng->session, message));
     VARVE_THEN(error, collect_sink_open(collector, provider_path, message));
     if (error == VARVE_OK) {
@@ -108,7 +108,7 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
 {
     struct varve_message reason = {""};
     collector->lttng.may_block = options->overflow == VARVE_OVERFLOW_BLOCK;
-    int error = start(collector, options->provider_path, &reason);
+    int error = lttng_recording_open(collector, options->provider_path, &reason);
     if (error == VARVE_OK) {
         collector->lttng.numbers = options->numbers;
         return VARVE_OK;

@@ -197,7 +197,7 @@ static struct {
 #undef CALL_MEMBER
 } ctl;
 
-static bool library_open(void)
+static bool lttng_session_library_open(void)
 {
     static void *library;
     if (library != NULL) {
@@ -226,7 +226,7 @@ static bool library_open(void)
 
 bool lttng_recording_is_possible(struct varve_message *message)
 {
-    if (!library_open()) {
+    if (!lttng_session_library_open()) {
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                           LIBRARY " is missing or too old: install LTTng's tools (apt install lttng-tools)");
         return false;
@@ -254,7 +254,7 @@ struct lttng_recording {
     int (*work)(struct lttng_recording *session); /* of the thread */
 };
 
-static int fail(struct lttng_recording *session, const char *what, int code)
+static int lttng_session_fail(struct lttng_recording *session, const char *what, int code)
 {
     if (ctl.lttng_session_daemon_alive() != 1) { /* it has died since, whatever the call made of that */
         code = -LTTNG_ERR_NO_SESSIOND;
@@ -263,7 +263,7 @@ static int fail(struct lttng_recording *session, const char *what, int code)
                              session->name, ctl.lttng_strerror(code < 0 ? code : -code));
 }
 
-static void *thread_run(void *session_untyped)
+static void *lttng_session_thread_run(void *session_untyped)
 {
     struct lttng_recording *session = session_untyped;
     session->error = session->work(session);
@@ -273,13 +273,13 @@ static void *thread_run(void *session_untyped)
 static struct lttng_recording *given_up; /* each with its thread, which may go on one day */
 
 /* VARVE_ERROR_BUSY: it did not end in time, and the thread still has the session. */
-static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session), uint64_t limit_ns,
-               struct varve_message *message)
+static int lttng_session_run(struct lttng_recording *session, int (*work)(struct lttng_recording *session),
+                             uint64_t limit_ns, struct varve_message *message)
 {
     session->work = work;
     session->message.text[0] = '\0';
     pthread_t thread;
-    int reason = thread_start(&thread, thread_run, session);
+    int reason = thread_start(&thread, lttng_session_thread_run, session);
     if (reason != 0) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cannot make a thread for LTTng: %s",
                                  strerror(reason));
@@ -354,7 +354,7 @@ static int session_find(struct lttng_recording *session)
     struct lttng_session *sessions = NULL;
     int count = ctl.lttng_list_sessions(&sessions);
     if (count < 0) {
-        return fail(session, "find", count);
+        return lttng_session_fail(session, "find", count);
     }
     for (int i = 0; i < count; i++) {
         bool is_it = strcmp(sessions[i].name, session->name) == 0;
@@ -380,7 +380,7 @@ static int session_create(struct lttng_recording *session)
     error = (int)ctl.lttng_create_session_ext(descriptor);
     ctl.lttng_session_descriptor_destroy(descriptor);
     session->is_known = error == LTTNG_OK;
-    return error == LTTNG_OK ? VARVE_OK : fail(session, "create", error);
+    return error == LTTNG_OK ? VARVE_OK : lttng_session_fail(session, "create", error);
 }
 
 static struct lttng_domain domain_make(void)
@@ -405,7 +405,7 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
     int error = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
     error = error < 0 ? error : ctl.lttng_enable_channel(handle, channel);
     ctl.lttng_channel_destroy(channel);
-    return error < 0 ? fail(session, "make a channel of", error) : VARVE_OK;
+    return error < 0 ? lttng_session_fail(session, "make a channel of", error) : VARVE_OK;
 }
 
 static int event_enable(struct lttng_recording *session, struct lttng_handle *handle, const char *channel,
@@ -421,7 +421,7 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
     event->loglevel = -1;
     int error = ctl.lttng_enable_event(handle, event, channel);
     ctl.lttng_event_destroy(event);
-    return error < 0 ? fail(session, "enable the events of", error) : VARVE_OK;
+    return error < 0 ? lttng_session_fail(session, "enable the events of", error) : VARVE_OK;
 }
 
 /* `varve` takes the records. `varve_meta` takes what these need to be understood, in buffers of its own, because an
@@ -489,7 +489,7 @@ static int start_work(struct lttng_recording *session)
     error = error == VARVE_OK ? channels_make(session) : error;
     if (error == VARVE_OK) {
         int code = ctl.lttng_start_tracing(session->name);
-        error = code < 0 ? fail(session, "start", code) : VARVE_OK;
+        error = code < 0 ? lttng_session_fail(session, "start", code) : VARVE_OK;
     }
     if (error != VARVE_OK) {
         struct varve_message reason = session->message;
@@ -534,7 +534,7 @@ static int stop_work(struct lttng_recording *session)
     int error = VARVE_OK;
     int code = ctl.lttng_stop_tracing_no_wait(session->name);
     if (code < 0 && code != -LTTNG_ERR_TRACE_ALREADY_STOPPED) {
-        error = fail(session, "stop", code);
+        error = lttng_session_fail(session, "stop", code);
     }
     int pending = 1;
     for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US; naps++) {
@@ -546,7 +546,7 @@ static int stop_work(struct lttng_recording *session)
     if (error == VARVE_OK) {
         loss_read(session);
         code = ctl.lttng_destroy_session_no_wait(session->name);
-        error = code < 0 ? fail(session, "destroy", code) : VARVE_OK;
+        error = code < 0 ? lttng_session_fail(session, "destroy", code) : VARVE_OK;
     }
     if (error == VARVE_OK) {
         daemon_release(session);
@@ -614,7 +614,7 @@ int lttng_recording_start(const struct lttng_recording_options *options, struct 
     session->buffers = buffers;
     struct stat status;
     bool is_new = lstat(options->output, &status) != 0;
-    error = run(session, start_work, limit_now_ns, message);
+    error = lttng_session_run(session, start_work, limit_now_ns, message);
     if (error != VARVE_OK) {
         error = session_end(session, error);
         if (is_new) {
@@ -629,7 +629,7 @@ int lttng_recording_start(const struct lttng_recording_options *options, struct 
 int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording_loss *loss_out,
                          struct varve_message *message)
 {
-    int error = run(session, stop_work, 2 * patience_ns(session), message);
+    int error = lttng_session_run(session, stop_work, 2 * patience_ns(session), message);
     if (loss_out != NULL) {
         *loss_out = error != VARVE_ERROR_BUSY ? session->loss : (struct lttng_recording_loss){0, 0};
     }
@@ -652,7 +652,7 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
         return VARVE_ERROR_NO_MEMORY;
     }
     session->buffers.bytes = DEFAULT_MAX; /* at most so much is to be written, unless somebody chose more */
-    error = run(session, session_find, limit_now_ns, message);
+    error = lttng_session_run(session, session_find, limit_now_ns, message);
     if (error == VARVE_OK && !session->is_known) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more", options->name);
     }

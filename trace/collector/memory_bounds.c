@@ -16,7 +16,7 @@
 #define GROUP_BYTES 4096U
 #define SCARCE_BYTES (UINT64_C(512) << 20) /* files that are written count for a group until they are on the disk */
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t memory_bounds_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -32,7 +32,7 @@ static uint64_t group_bound(const struct collect_bounds *bounds, uint64_t used)
 {
     uint64_t bound = UINT64_MAX - 1;
     for (size_t i = 0; i < bounds->group_count; i++) {
-        bound = least(bound, quarter(free_memory_of_groups("", bounds->groups[i]), used));
+        bound = memory_bounds_least(bound, quarter(free_memory_of_groups("", bounds->groups[i]), used));
     }
     return bound;
 }
@@ -47,10 +47,10 @@ void collect_bounds_round(struct collector *collector)
     }
     const uint64_t used = __atomic_load_n(&collector->directory.counts->memory_bytes, __ATOMIC_ACQUIRE);
     const uint64_t group = group_bound(bounds, used);
-    const uint64_t memory = bounds->memory_bytes != 0 ? least(group, bounds->memory_bytes) : group;
-    uint64_t growth = least(quarter(free_memory(""), used), memory / 2);
+    const uint64_t memory = bounds->memory_bytes != 0 ? memory_bounds_least(group, bounds->memory_bytes) : group;
+    uint64_t growth = memory_bounds_least(quarter(free_memory(""), used), memory / 2);
     if (bounds->spill_bytes_asked != 0) {
-        growth = least(growth, bounds->spill_bytes_asked);
+        growth = memory_bounds_least(growth, bounds->spill_bytes_asked);
     }
     __atomic_store_n(&control->memory_is_scarce, group < SCARCE_BYTES / 4, __ATOMIC_RELAXED);
     __atomic_store_n(&control->memory_bytes_max, memory + (memory == 0), __ATOMIC_RELAXED);

@@ -56,7 +56,7 @@ struct file {
     unsigned section_count;
 };
 
-static bool read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
+static bool own_allocators_read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
 {
     return offset <= INT64_MAX && pread(fd, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
 }
@@ -65,14 +65,15 @@ static bool read_sections(struct file *file)
 {
     Elf64_Ehdr header;
     struct stat status;
-    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) || !read_at(file->fd, &header, sizeof(header), 0) ||
-        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-        header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0 || header.e_shnum > SECTIONS_MAX) {
+    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+        !own_allocators_read_at(file->fd, &header, sizeof(header), 0) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0 ||
+        header.e_shnum > SECTIONS_MAX) {
         return false;
     }
     file->section_count = header.e_shnum;
     file->section_names = header.e_shstrndx;
-    return read_at(file->fd, file->sections, header.e_shnum * sizeof(Elf64_Shdr), header.e_shoff);
+    return own_allocators_read_at(file->fd, file->sections, header.e_shnum * sizeof(Elf64_Shdr), header.e_shoff);
 }
 
 /* NULL: not to be had. With a NUL behind it, whatever the file says. */
@@ -83,14 +84,14 @@ static char *read_names(const struct file *file, const Elf64_Shdr *table)
     if (names != NULL && names->sh_type == SHT_STRTAB && names->sh_size <= NAMES_BYTES_MAX) {
         text = calloc(1, names->sh_size + 1);
     }
-    if (text != NULL && !read_at(file->fd, text, names->sh_size, names->sh_offset)) {
+    if (text != NULL && !own_allocators_read_at(file->fd, text, names->sh_size, names->sh_offset)) {
         free(text);
         text = NULL;
     }
     return text;
 }
 
-static size_t find_known(const char *name, size_t best)
+static size_t own_allocators_find_known(const char *name, size_t best)
 {
     for (size_t i = 0; i < best; i++) {
         if (strcmp(name, known[i].symbol) == 0) {
@@ -108,13 +109,14 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     Elf64_Sym symbols[SYMBOLS_AT_ONCE];
     for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
         size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
-        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]), table->sh_offset + at * sizeof(symbols[0]))) {
+        if (!own_allocators_read_at(file->fd, symbols, some * sizeof(symbols[0]),
+                                    table->sh_offset + at * sizeof(symbols[0]))) {
             break;
         }
         for (size_t i = 0; i < some; i++) {
             if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF &&
                 symbols[i].st_name < names_bytes) {
-                best = find_known(names + symbols[i].st_name, best);
+                best = own_allocators_find_known(names + symbols[i].st_name, best);
             }
         }
     }
@@ -122,7 +124,7 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     return best;
 }
 
-static bool has_section(const struct file *file, const char *section)
+static bool own_allocators_has_section(const struct file *file, const char *section)
 {
     const Elf64_Shdr link = {.sh_link = file->section_names};
     char *names = read_names(file, &link);
@@ -136,7 +138,7 @@ static bool has_section(const struct file *file, const char *section)
 }
 
 /* Into the two facts that are kept of a program. */
-static void look_at(const char *path, struct known_program *program)
+static void own_allocators_look_at(const char *path, struct known_program *program)
 {
     program->allocator = NULL;
     program->has_python = false;
@@ -152,8 +154,10 @@ static void look_at(const char *path, struct known_program *program)
                 best = search_table(file, &file->sections[i], best);
             }
         }
-        program->allocator = best < KNOWN ? known[best].allocator : has_section(file, ".gopclntab") ? KNOWN_GO : NULL;
-        program->has_python = has_section(file, ".PyRuntime");
+        program->allocator = best < KNOWN                                     ? known[best].allocator
+                             : own_allocators_has_section(file, ".gopclntab") ? KNOWN_GO
+                                                                              : NULL;
+        program->has_python = own_allocators_has_section(file, ".PyRuntime");
     }
     if (file->fd >= 0) {
         close(file->fd);
@@ -164,7 +168,7 @@ static void look_at(const char *path, struct known_program *program)
 const char *collect_allocator_of(const char *path)
 {
     struct known_program program;
-    look_at(path, &program);
+    own_allocators_look_at(path, &program);
     return program.allocator;
 }
 
@@ -179,11 +183,12 @@ static const struct known_program *remembered(struct collector *collector, const
     }
     program = &collector->programs[collector->program_count++ % KNOWN_PROGRAMS];
     snprintf(program->path, sizeof(program->path), "%s", path);
-    look_at(path, program);
+    own_allocators_look_at(path, program);
     return program;
 }
 
-static int report(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
+static int own_allocators_report(struct collector *collector, uint32_t process_id, const char *allocator,
+                                 const char *path)
 {
     collector->own_allocators++;
     char source[1200];
@@ -199,7 +204,7 @@ int collect_allocator_launched(struct collector *collector, const char *path)
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 && collector->own_allocators == 0) {
         allocator = remembered(collector, path)->allocator;
     }
-    return allocator != NULL ? report(collector, 0, allocator, path) : VARVE_OK;
+    return allocator != NULL ? own_allocators_report(collector, 0, allocator, path) : VARVE_OK;
 }
 
 /* Libraries of a process that the recorder could not get in front of. */
@@ -264,5 +269,5 @@ int collect_allocator_row(struct collector *collector, const struct traced_proce
     if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";
     }
-    return allocator != NULL ? report(collector, process->id, allocator, executable) : VARVE_OK;
+    return allocator != NULL ? own_allocators_report(collector, process->id, allocator, executable) : VARVE_OK;
 }

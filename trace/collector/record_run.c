@@ -87,7 +87,7 @@ void varve_collect_exit_like(int wait_status)
     launch_exit_like(&launch);
 }
 
-static int check_options(const struct varve_collect_options *options, struct varve_message *message)
+static int record_run_check_options(const struct varve_collect_options *options, struct varve_message *message)
 {
     if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
         (options->ring_records & (options->ring_records - 1)) != 0) {
@@ -242,7 +242,7 @@ static int begin_time(struct recording *recording, struct varve_message *message
     return error;
 }
 
-static int prepare(struct recording *recording, struct varve_message *message)
+static int record_run_prepare(struct recording *recording, struct varve_message *message)
 {
     struct session_control settings;
     struct collector *collector = &recording->collector;
@@ -345,7 +345,7 @@ static void let_go(void *context, int32_t pid)
 
 /* The process that ran already goes on unrecorded, and with it those that have inherited its hooks, which may have
  * forked some more while others were let go. Only what was started after this one can have. */
-static void detach(struct recording *recording)
+static void record_run_detach(struct recording *recording)
 {
     const uint64_t trace_id = recording->collector.directory.control->trace_id, since = proc_file_started(getpid());
     if (!recording->launch.is_gone) {
@@ -360,7 +360,7 @@ static void detach(struct recording *recording)
 }
 
 /* Once nothing is read any more of what it has mapped. */
-static void release(struct recording *recording)
+static void record_run_release(struct recording *recording)
 {
     struct varve_message why = {""};
     for (unsigned i = 0; i < recording->detached_count; i++) {
@@ -373,18 +373,18 @@ static void release(struct recording *recording)
 }
 
 /* The time is over that its recording was to last. */
-static bool is_due(const struct recording *recording, uint64_t now_ns)
+static bool record_run_is_due(const struct recording *recording, uint64_t now_ns)
 {
     int64_t limit_ns = recording->options->attach_ns;
     return recording->attach != NULL && limit_ns >= 0 && now_ns - recording->began_ns >= (uint64_t)limit_ns;
 }
 
 /* The program has ended; do other recorded processes still matter? */
-static bool is_over(struct recording *recording, uint64_t now_ns)
+static bool record_run_is_over(struct recording *recording, uint64_t now_ns)
 {
     struct collector *collector = &recording->collector;
     int64_t linger_ns = recording->options->linger_ns;
-    recording->launch.has_ended = recording->launch.has_ended || is_due(recording, now_ns);
+    recording->launch.has_ended = recording->launch.has_ended || record_run_is_due(recording, now_ns);
     if (!recording->launch.has_ended) {
         return false;
     }
@@ -393,7 +393,7 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
         collector->program_end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     }
     if (recording->attach != NULL && !recording->launch.is_gone) {
-        detach(recording);
+        record_run_detach(recording);
         return true;
     }
     if (!collect_session_lives(collector)) {
@@ -402,7 +402,7 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     if (recording->launch.interrupts > 0 || (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
         collector->is_cut_short = true;
         if (recording->attach != NULL) {
-            detach(recording);
+            record_run_detach(recording);
         }
         return true;
     }
@@ -416,14 +416,14 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     return false;
 }
 
-static int collect(struct recording *recording, struct varve_message *message)
+static int record_run_collect(struct recording *recording, struct varve_message *message)
 {
     long nap_ns = NAP_MIN_NS;
     uint64_t moved;
     for (;;) {
         uint64_t now_ns = collect_monotonic_ns();
         launch_poll(&recording->launch, process_ended, recording);
-        bool was_over = is_over(recording, now_ns);
+        bool was_over = record_run_is_over(recording, now_ns);
         int error = collector_round(&recording->collector, false, &moved, message);
         if (error != VARVE_OK || was_over) {
             return error;
@@ -471,7 +471,8 @@ static int emit_end(struct recording *recording)
     return error;
 }
 
-static int finish(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
+static int record_run_finish(struct recording *recording, struct varve_collect_result *result,
+                             struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
@@ -511,10 +512,11 @@ static void await_program(struct recording *recording, const struct launch_check
     collect_execs_await(&recording->collector, &identity, check->path);
 }
 
-static int start(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
+static int record_run_start(struct recording *recording, struct varve_collect_result *result,
+                            struct varve_message *message)
 {
     struct launch_check check;
-    int error = check_options(recording->options, message);
+    int error = record_run_check_options(recording->options, message);
     VARVE_THEN(error, launch_check(recording->options->argv[0], &check, message));
     if (error == VARVE_OK) {
         snprintf(recording->program, sizeof(recording->program), "%s",
@@ -526,7 +528,7 @@ static int start(struct recording *recording, struct varve_collect_result *resul
     if (error != VARVE_OK) {
         return error;
     }
-    error = prepare(recording, message);
+    error = record_run_prepare(recording, message);
     if (error != VARVE_OK) {
         record_variables_free(&variables);
         return error;
@@ -586,12 +588,12 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
 static int start_attached(struct recording *recording, struct varve_message *message)
 {
     struct collector *collector = &recording->collector;
-    int error = check_options(recording->options, message);
+    int error = record_run_check_options(recording->options, message);
     if (error == VARVE_OK) {
         error =
             attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path, message);
     }
-    VARVE_THEN(error, prepare(recording, message));
+    VARVE_THEN(error, record_run_prepare(recording, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -617,25 +619,26 @@ static int await_end(struct recording *recording, int error)
     if (recording->attach == NULL) {
         return launch_wait(&recording->launch, error);
     }
-    detach(recording);
+    record_run_detach(recording);
     return error;
 }
 
 /* What `start` or `start_attached` has begun, to its end. */
-static int run(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
+static int record_run_run(struct recording *recording, struct varve_collect_result *result,
+                          struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     yield_to_program();
-    int error = collect(recording, message);
+    int error = record_run_collect(recording, message);
     result->started = true;
-    error = error == VARVE_OK ? finish(recording, result, message) : await_end(recording, error);
+    error = error == VARVE_OK ? record_run_finish(recording, result, message) : await_end(recording, error);
     result->wait_status = recording->launch.wait_status;
     result->attach_stopped_ns = recording->attach != NULL ? recording->attach->stopped_ns : 0;
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
     VARVE_THEN(error, collect_lttng_publish(&recording->collector, options->database_path, result, message));
     VARVE_THEN(error, collector_publish(&recording->collector, options->database_path, message));
-    release(recording);
+    record_run_release(recording);
     result->was_detached = recording->attach != NULL && !recording->launch.is_gone;
     result->hooked_count = recording->hooked_count;
     result->hooked_pid = recording->hooked_pid;
@@ -679,8 +682,8 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     struct recording *recording = recording_make(options, result);
     int error = VARVE_ERROR_NO_MEMORY;
     if (recording != NULL) {
-        error = start(recording, result, message);
-        error = error == VARVE_OK ? run(recording, result, message) : error;
+        error = record_run_start(recording, result, message);
+        error = error == VARVE_OK ? record_run_run(recording, result, message) : error;
         recording_free(recording);
     }
     return error;
@@ -695,7 +698,7 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     if (recording != NULL && attach != NULL) {
         recording->attach = attach;
         error = start_attached(recording, message);
-        error = error == VARVE_OK ? run(recording, result, message) : error;
+        error = error == VARVE_OK ? record_run_run(recording, result, message) : error;
     }
     free(attach);
     recording_free(recording);

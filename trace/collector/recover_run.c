@@ -120,7 +120,7 @@ static int begin_clock(struct collector *collector)
     return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
 }
 
-static int take_event(void *context, struct event *event)
+static int recover_run_take_event(void *context, struct event *event)
 {
     struct replay *replay = context;
     replay->collector->seq = event->seq;
@@ -186,7 +186,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     VARVE_THEN(error, collect_processes_discover(collector, &bound));
     VARVE_THEN(error, begin_ended(collector));
     VARVE_THEN(error, callsites_resume(collector->callsites, collector->store, message));
-    VARVE_THEN(error, store_each_event(collector->store, take_event, replay, message));
+    VARVE_THEN(error, store_each_event(collector->store, recover_run_take_event, replay, message));
     VARVE_THEN(error, collect_keep_resume(collector, message));
     if (error == VARVE_OK) {
         end_ended(collector);
@@ -330,8 +330,8 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
-static int name_database(const struct session_directory *directory, const char *wanted, char *path, size_t bytes,
-                         struct varve_message *message)
+static int recover_run_name_database(const struct session_directory *directory, const char *wanted, char *path,
+                                     size_t bytes, struct varve_message *message)
 {
     size_t length = strlen(directory->path);
     if (wanted != NULL && strlen(wanted) >= bytes) {
@@ -404,7 +404,7 @@ static int finish_empty(struct collector *collector, const char *wanted, struct 
     char own[sizeof(result->database_path)];
     int error = VARVE_OK;
     if (wanted != NULL && !has_trace(path, collector->directory.trace_id) &&
-        name_database(&collector->directory, NULL, own, sizeof(own), NULL) == VARVE_OK &&
+        recover_run_name_database(&collector->directory, NULL, own, sizeof(own), NULL) == VARVE_OK &&
         has_trace(own, collector->directory.trace_id)) {
         error = publish_copy(own, path, false, message);
     }
@@ -430,8 +430,8 @@ static bool is_left_over(const char *path, const char *database_path, struct var
         directory.path[length - 1] = '\0';
     }
     int64_t trace_id;
-    return name_database(&directory, database_path, result->database_path, sizeof(result->database_path), NULL) ==
-               VARVE_OK &&
+    return recover_run_name_database(&directory, database_path, result->database_path, sizeof(result->database_path),
+                                     NULL) == VARVE_OK &&
            store_peek_trace(result->database_path, &trace_id) == VARVE_OK && rmdir(directory.path) == 0;
 }
 
@@ -454,8 +454,8 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
                    ? store_peek_result(result->database_path, result)
                    : error;
     }
-    error = name_database(&collector->directory, database_path, result->database_path, sizeof(result->database_path),
-                          message);
+    error = recover_run_name_database(&collector->directory, database_path, result->database_path,
+                                      sizeof(result->database_path), message);
     if (error == VARVE_OK && collector->directory.is_empty) {
         error = finish_empty(collector, database_path, result, message);
         free(collector);

@@ -34,7 +34,7 @@
 #define SKIPPED_MAX (UINT64_C(1) << 48) /* more is a damaged record */
 #define PENDING_MAX UINT64_C(262144)    /* events that wait for a commit, about 100 bytes each */
 
-static bool is_before(const struct ring_reader *a, const struct ring_reader *b)
+static bool ring_merge_is_before(const struct ring_reader *a, const struct ring_reader *b)
 {
     if (a->key != b->key) {
         return a->key < b->key;
@@ -42,7 +42,7 @@ static bool is_before(const struct ring_reader *a, const struct ring_reader *b)
     return a->process->id != b->process->id ? a->process->id < b->process->id : a->index < b->index;
 }
 
-static void sift_down(struct collector *collector, size_t at)
+static void ring_merge_sift_down(struct collector *collector, size_t at)
 {
     struct ring_reader **heap = collector->heap;
     struct ring_reader *reader = heap[at];
@@ -51,10 +51,10 @@ static void sift_down(struct collector *collector, size_t at)
         if (child >= collector->heap_count) {
             break;
         }
-        if (child + 1 < collector->heap_count && is_before(heap[child + 1], heap[child])) {
+        if (child + 1 < collector->heap_count && ring_merge_is_before(heap[child + 1], heap[child])) {
             child++;
         }
-        if (!is_before(heap[child], reader)) {
+        if (!ring_merge_is_before(heap[child], reader)) {
             break;
         }
         heap[at] = heap[child];
@@ -89,13 +89,13 @@ static void build(struct collector *collector, uint64_t hold_back)
         }
     }
     for (size_t i = collector->heap_count / 2; i-- > 0;) {
-        sift_down(collector, i);
+        ring_merge_sift_down(collector, i);
     }
 }
 
 /* The number of the record that comes next. A LOST record stands for those that were dropped before it; one
  * that stands for a gap has no number of its own. */
-static uint64_t sequence_of(const struct ring_reader *reader, const struct varve_record *record)
+static uint64_t ring_merge_sequence_of(const struct ring_reader *reader, const struct varve_record *record)
 {
     bool is_gap = (varve_record_flags(record) & VARVE_FLAG_GAP) != 0;
     uint64_t skipped = varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0;
@@ -119,7 +119,7 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->device = record->device;
     event->flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED);
     event->is_stored = false;
-    event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? sequence_of(reader, record) : 0;
+    event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? ring_merge_sequence_of(reader, record) : 0;
     event->pool = record->pool;
     event->stream = (uint16_t)varve_record_stream(record);
     event->callsite = callsites_global(collector->callsites, reader->process->id, record->callsite);
@@ -160,7 +160,7 @@ static void release_deferred(struct collector *collector, struct ring_reader *ta
 
 static void note_taken(struct ring_reader *reader, const struct varve_record *record)
 {
-    uint64_t sequence = sequence_of(reader, record);
+    uint64_t sequence = ring_merge_sequence_of(reader, record);
     if ((varve_record_flags(record) & VARVE_FLAG_GAP) != 0) {
         reader->gaps += sequence - reader->sequence;
         reader->gap_rows++;
@@ -169,8 +169,9 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
 }
 
 /* Derive and store one event of the record on top. `is_full_out`: the event was taken, and the disk is full. */
-static int take_event(struct collector *collector, struct ring_reader *reader, const struct varve_record *record,
-                      struct event *event, bool *is_full_out, struct varve_message *message)
+static int ring_merge_take_event(struct collector *collector, struct ring_reader *reader,
+                                 const struct varve_record *record, struct event *event, bool *is_full_out,
+                                 struct varve_message *message)
 {
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
     if (error != VARVE_OK) {
@@ -200,13 +201,13 @@ static int take_event(struct collector *collector, struct ring_reader *reader, c
 /* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the
  * next attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event`
  * is the first that is due. */
-static int take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
-                unsigned count, struct event *event, struct varve_message *message)
+static int ring_merge_take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
+                           unsigned count, struct event *event, struct varve_message *message)
 {
     bool is_full = false;
     while (reader->parts < count) {
         const struct varve_record *part = &parts[reader->parts];
-        int error = take_event(collector, reader, part, event, &is_full, message);
+        int error = ring_merge_take_event(collector, reader, part, event, &is_full, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -261,7 +262,7 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
         collector->deferred = reader;
         return VARVE_OK;
     }
-    int error = take(collector, reader, parts, count, &event, message);
+    int error = ring_merge_take(collector, reader, parts, count, &event, message);
     *moved += error == VARVE_OK ? count : 0;
     return error;
 }
@@ -304,7 +305,7 @@ int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_mes
             collector->must_rebuild = false;
             build(collector, hold_back);
         } else if (collector->heap_count > 0) {
-            sift_down(collector, 0);
+            ring_merge_sift_down(collector, 0);
         }
     }
     return error;

@@ -42,20 +42,20 @@ bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uin
     return true;
 }
 
-static bool is_before(uint32_t process, uint32_t ring, uint32_t other_process, uint32_t other_ring)
+static bool ring_numbers_is_before(uint32_t process, uint32_t ring, uint32_t other_process, uint32_t other_ring)
 {
     return process != other_process ? process < other_process : ring < other_ring;
 }
 
 /* The first known ring of a process from number `ring` on. */
-static size_t find_known(const struct collector *collector, uint32_t process, uint32_t ring)
+static size_t ring_numbers_find_known(const struct collector *collector, uint32_t process, uint32_t ring)
 {
     size_t low = 0;
     size_t high = collector->known_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct store_ring_position *known = &collector->known[middle];
-        if (is_before(known->process_id, known->ring, process, ring)) {
+        if (ring_numbers_is_before(known->process_id, known->ring, process, ring)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -66,7 +66,7 @@ static size_t find_known(const struct collector *collector, uint32_t process, ui
 
 static struct store_ring_position *known_ring(const struct collector *collector, uint32_t process, uint32_t ring)
 {
-    size_t at = find_known(collector, process, ring);
+    size_t at = ring_numbers_find_known(collector, process, ring);
     struct store_ring_position *known = at < collector->known_count ? &collector->known[at] : NULL;
     return known != NULL && known->process_id == process && known->ring == ring ? known : NULL;
 }
@@ -104,7 +104,8 @@ int collect_rings_gone(struct collector *collector)
 int collect_rings_missing(struct collector *collector, const struct traced_process *process)
 {
     uint32_t made = __atomic_load_n(&process->control->rings_made, __ATOMIC_ACQUIRE);
-    size_t known = find_known(collector, process->id + 1, 0) - find_known(collector, process->id, 0);
+    size_t known =
+        ring_numbers_find_known(collector, process->id + 1, 0) - ring_numbers_find_known(collector, process->id, 0);
     uint64_t found = process->rings_found + known;
     made = made < SESSION_RING_MAX ? made : SESSION_RING_MAX;
     if (made <= found || collector->is_unstored) {

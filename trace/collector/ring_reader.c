@@ -43,7 +43,7 @@ static bool header_is_unfinished(const struct ring_header *ring)
 }
 
 /* The file may have been cut behind the header: what is left of it is read. */
-static bool is_inside(const struct ring_reader *reader, const struct varve_record *slot)
+static bool ring_reader_is_inside(const struct ring_reader *reader, const struct varve_record *slot)
 {
     return (uint64_t)((const char *)(slot + 1) - (const char *)reader->ring) <= reader->ring_bytes;
 }
@@ -188,7 +188,7 @@ static bool find_staging(struct ring_reader *reader, const struct session_direct
         return true;
     }
     if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
-        bool has_all = is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
+        bool has_all = ring_reader_is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
         reader->staging = has_all ? ring_staging(reader->ring) : NULL;
         return has_all;
     }
@@ -245,7 +245,7 @@ static bool read_head(const struct ring_reader *reader, uint64_t flushed, struct
            block->position <= flushed && flushed - block->position >= block->records;
 }
 
-static bool read_block(struct ring_reader *reader, const struct record_block *block)
+static bool ring_reader_read_block(struct ring_reader *reader, const struct record_block *block)
 {
     if (pread(reader->piece_fd, reader->packed, block->bytes, (off_t)(reader->piece_offset + sizeof(*block))) !=
             (ssize_t)block->bytes ||
@@ -264,7 +264,7 @@ static bool find_in_piece(struct ring_reader *reader, uint64_t from, uint64_t fl
     struct record_block block;
     while (open_piece(reader) && read_head(reader, flushed, &block)) {
         if (from < block.position + block.records) {
-            return read_block(reader, &block);
+            return ring_reader_read_block(reader, &block);
         }
         reader->piece_offset += record_block_stride(&block);
     }
@@ -370,7 +370,7 @@ static void skip_unreadable(struct ring_reader *reader)
 static void skip_what_is_gone(struct ring_reader *reader)
 {
     while (is_ring_next(reader) &&
-           !is_inside(reader, &ring_records(reader->ring)[reader->read & (reader->capacity - 1)])) {
+           !ring_reader_is_inside(reader, &ring_records(reader->ring)[reader->read & (reader->capacity - 1)])) {
         skip_unreadable(reader);
     }
 }

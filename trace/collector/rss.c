@@ -34,7 +34,7 @@ enum rss_value { RSS_NS, RSS_BYTES, RSS_BYTES_MAX, RSS_VALUES };
 
 /* Its folder, or -1. The pid may have been given out anew before it was opened, but not since: so the
  * check comes after. */
-static int open_folder(const struct traced_process *process, int32_t pid)
+static int rss_open_folder(const struct traced_process *process, int32_t pid)
 {
     uint64_t started = process->identity.start_ticks_proc;
     char path[32];
@@ -47,7 +47,7 @@ static int open_folder(const struct traced_process *process, int32_t pid)
 }
 
 /* Of a process that has another PID namespace, now and then for one of them. */
-static void seek(struct collector *collector, struct traced_process *process, uint64_t now_ns)
+static void rss_seek(struct collector *collector, struct traced_process *process, uint64_t now_ns)
 {
     if (process->is_ours || process->rss.is_sought || now_ns < collector->rss.next_search_ns) {
         return;
@@ -55,11 +55,11 @@ static void seek(struct collector *collector, struct traced_process *process, ui
     collector->rss.next_search_ns = now_ns + SEARCH_EVERY_NS;
     process->rss.is_sought = true;
     int32_t pid = liveness_find(&process->identity);
-    process->rss.folder_fd = pid > 0 ? open_folder(process, pid) : -1;
+    process->rss.folder_fd = pid > 0 ? rss_open_folder(process, pid) : -1;
 }
 
 /* Bytes that are resident now; 0: it has ended, or can't be looked at. */
-static uint64_t look(struct process_rss *rss)
+static uint64_t rss_look(struct process_rss *rss)
 {
     int fd = rss->folder_fd >= 0 ? openat(rss->folder_fd, "status", O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) {
@@ -75,7 +75,7 @@ static uint64_t look(struct process_rss *rss)
 }
 
 /* Without memory for another point the sample is left out. */
-static void add(struct downsample *samples, uint32_t limit, int64_t ts_ns, uint64_t bytes)
+static void rss_add(struct downsample *samples, uint32_t limit, int64_t ts_ns, uint64_t bytes)
 {
     if (samples->limit == 0) {
         *samples = downsample_make(limit, RSS_VALUES, 1, RSS_BYTES_MAX);
@@ -85,12 +85,12 @@ static void add(struct downsample *samples, uint32_t limit, int64_t ts_ns, uint6
     }
 }
 
-static uint64_t sample(struct traced_process *process, int64_t ts_ns)
+static uint64_t rss_sample_process(struct traced_process *process, int64_t ts_ns)
 {
-    uint64_t bytes = look(&process->rss);
+    uint64_t bytes = rss_look(&process->rss);
     process->rss.now_bytes = bytes;
     if (bytes > 0) {
-        add(&process->rss.samples, SAMPLES_PROCESS, ts_ns, bytes);
+        rss_add(&process->rss.samples, SAMPLES_PROCESS, ts_ns, bytes);
     }
     return bytes;
 }
@@ -103,8 +103,8 @@ static int64_t time_now(struct collector *collector)
 
 void collect_rss_begin(struct collector *collector, struct traced_process *process)
 {
-    process->rss.folder_fd = process->is_ours ? open_folder(process, process->pid) : -1;
-    sample(process, time_now(collector));
+    process->rss.folder_fd = process->is_ours ? rss_open_folder(process, process->pid) : -1;
+    rss_sample_process(process, time_now(collector));
 }
 
 void collect_rss_round(struct collector *collector, uint64_t now_ns)
@@ -119,13 +119,13 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->has_ended) {
-            seek(collector, process, now_ns);
-            sum += sample(process, ts_ns);
+            rss_seek(collector, process, now_ns);
+            sum += rss_sample_process(process, ts_ns);
         }
     }
     rss->now_bytes = sum;
     if (sum > 0) {
-        add(&rss->samples, SAMPLES_ALL, ts_ns, sum);
+        rss_add(&rss->samples, SAMPLES_ALL, ts_ns, sum);
     }
     uint64_t cost_ns = collect_computed_ns() - begin_ns;
     rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
@@ -155,7 +155,7 @@ uint64_t collect_rss_peak(const struct collector *collector, const struct traced
                                                                                       : rss->peak_bytes;
 }
 
-static int write_samples(struct collector *collector, uint32_t process_id, const struct downsample *samples)
+static int rss_write_samples(struct collector *collector, uint32_t process_id, const struct downsample *samples)
 {
     int error = VARVE_OK;
     for (size_t i = 0; i < samples->count && error == VARVE_OK && !collector->is_unstored; i++) {
@@ -173,7 +173,7 @@ int collect_rss_rows(struct collector *collector, struct traced_process *process
         return VARVE_OK;
     }
     downsample_limit(&rss->samples, collector->rss.points_written < POINTS_ENDED_MAX ? SAMPLES_PROCESS : POINTS_ENDED);
-    int error = write_samples(collector, process->id, &rss->samples);
+    int error = rss_write_samples(collector, process->id, &rss->samples);
     if (error == VARVE_OK) {
         collector->rss.points_written += rss->samples.count;
         rss->is_stored = true;
@@ -184,7 +184,7 @@ int collect_rss_rows(struct collector *collector, struct traced_process *process
 
 int collect_rss_finish(struct collector *collector)
 {
-    return write_samples(collector, 0, &collector->rss.samples);
+    return rss_write_samples(collector, 0, &collector->rss.samples);
 }
 
 void collect_rss_end(struct traced_process *process)

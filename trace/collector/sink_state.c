@@ -30,7 +30,7 @@
 /* Traces that have begun. Counted by a thread of the provider's, which outlives the collector. */
 static uint32_t starts;
 
-static void started(void *context)
+static void sink_state_started(void *context)
 {
     __atomic_add_fetch((uint32_t *)context, 1, __ATOMIC_RELEASE);
 }
@@ -38,7 +38,7 @@ static void started(void *context)
 /* ---- call sites ---- */
 
 /* Texts in entries have no NUL. */
-static const char *text_of(char *buffer, size_t buffer_bytes, const uint8_t *bytes, size_t count)
+static const char *sink_state_text_of(char *buffer, size_t buffer_bytes, const uint8_t *bytes, size_t count)
 {
     snprintf(buffer, buffer_bytes, "%.*s", (int)count, (const char *)bytes);
     return buffer;
@@ -59,7 +59,7 @@ static void emit_module(const struct sink_provider *provider, uint32_t process, 
         .number = module.number,
         .build_id_bytes = module.build_id_bytes,
         .build_id = payload,
-        .path = text_of(path, sizeof(path), payload + module.build_id_bytes, module.path_bytes)});
+        .path = sink_state_text_of(path, sizeof(path), payload + module.build_id_bytes, module.path_bytes)});
 }
 
 static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
@@ -69,13 +69,13 @@ static void emit_code(const struct sink_provider *provider, uint32_t process, in
     payload += sizeof(code);
     char function[PATH_TEXT_BYTES];
     char file[PATH_TEXT_BYTES];
-    provider->code(
-        &(struct varve_sink_code){.process = process,
-                                  .pid = pid,
-                                  .code = code.code,
-                                  .first_line = code.first_line,
-                                  .function = text_of(function, sizeof(function), payload, code.name_bytes),
-                                  .file = text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
+    provider->code(&(struct varve_sink_code){
+        .process = process,
+        .pid = pid,
+        .code = code.code,
+        .first_line = code.first_line,
+        .function = sink_state_text_of(function, sizeof(function), payload, code.name_bytes),
+        .file = sink_state_text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
 }
 
 static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
@@ -140,9 +140,9 @@ void collect_sink_listen(struct collector *collector)
 
 /* ---- the library ---- */
 
-static int load_provider(struct collect_sink *sink, const char *path, struct varve_message *message)
+static int sink_state_load_provider(struct collect_sink *sink, const char *path, struct varve_message *message)
 {
-    static const struct sink_host host = {.context = &starts, .started = started};
+    static const struct sink_host host = {.context = &starts, .started = sink_state_started};
     sink_provider_open *open_provider = sink_provider_find(path);
     if (open_provider == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "cannot load LTTng-UST: %s", dlerror());
@@ -158,7 +158,7 @@ int collect_sink_open(struct collector *collector, const char *provider_path, st
 {
     bool is_set = getenv(ALLOW_BLOCKING) != NULL;
     setenv(ALLOW_BLOCKING, "1", 0); /* LTTng reads it when it is loaded; not for the program */
-    int error = load_provider(&collector->sink, provider_path, message);
+    int error = sink_state_load_provider(&collector->sink, provider_path, message);
     if (!is_set) {
         unsetenv(ALLOW_BLOCKING);
     }

@@ -139,7 +139,7 @@ static bool is_gone_elsewhere(const struct collector *collector, struct traced_p
                 : liveness_find_unplaced(process->identity.pid, collector->directory.trace_id)) == 0;
 }
 
-static bool is_gone(const struct collector *collector, struct traced_process *process)
+static bool traced_process_is_gone(const struct collector *collector, struct traced_process *process)
 {
     struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
     if (process->lock_fd >= 0) {
@@ -167,7 +167,7 @@ static void watch_pid(struct traced_process *process)
 }
 
 /* Who does not know its namespace is here if it is our child, or if its number here is a process of this session. */
-static bool is_ours(const struct collector *collector, const struct process_control *control)
+static bool traced_process_is_ours(const struct collector *collector, const struct process_control *control)
 {
     if (control->pid_namespace != 0) {
         return control->pid_namespace == collector->pid_namespace;
@@ -183,7 +183,7 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->identity = (struct process_identity){
         .pid_namespace = control->pid_namespace, .start_ticks_proc = control->start_ticks_proc, .pid = control->pid};
     process->pid = control->pid;
-    process->is_ours = is_ours(collector, control);
+    process->is_ours = traced_process_is_ours(collector, control);
     process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
     process->pidfd = -1;
     process->lock_fd = -1;
@@ -263,7 +263,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     process->start_ns = collect_clock_ns(&collector->clock, control->start_ticks);
     collector->processes[id - 1] = process;
     collector->processes_alive++;
-    if (collector->is_recovering || is_gone(collector, process)) {
+    if (collector->is_recovering || traced_process_is_gone(collector, process)) {
         mark_ended(collector, process);
     } else {
         collect_rss_begin(collector, process);
@@ -536,7 +536,7 @@ void collect_processes_check(struct collector *collector)
 {
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->has_ended && is_gone(collector, process)) {
+        if (process != NULL && !process->has_ended && traced_process_is_gone(collector, process)) {
             mark_ended(collector, process);
         }
     }

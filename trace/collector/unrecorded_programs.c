@@ -88,7 +88,7 @@ void collect_execs_close(struct collector *collector)
 }
 
 /* Index + 1 of the program's row, 0 without memory. */
-static uint32_t program_find(struct collect_execs *execs, const char *path, uint32_t reason)
+static uint32_t unrecorded_program_find(struct collect_execs *execs, const char *path, uint32_t reason)
 {
     void *grown = execs->programs;
     for (size_t i = 0; i < execs->program_count; i++) {
@@ -97,7 +97,7 @@ static uint32_t program_find(struct collect_execs *execs, const char *path, uint
         }
     }
     if (execs->program_count >= PROGRAMS_MAX && strcmp(path, OTHERS) != 0) {
-        return program_find(execs, OTHERS, reason);
+        return unrecorded_program_find(execs, OTHERS, reason);
     }
     struct program *program;
     if (!array_grow(&grown, &execs->program_capacity, execs->program_count + 1, sizeof(*program))) {
@@ -113,7 +113,7 @@ static uint32_t program_find(struct collect_execs *execs, const char *path, uint
 
 static uint32_t program_count(struct collect_execs *execs, const char *path, uint32_t reason)
 {
-    uint32_t program = program_find(execs, path, reason);
+    uint32_t program = unrecorded_program_find(execs, path, reason);
     if (program != 0) {
         execs->programs[program - 1].count++;
     }
@@ -244,7 +244,7 @@ static void take_begun(struct collect_execs *execs, const struct session_exec *n
 }
 
 /* Takes one note out of its slot, which is free afterwards if nothing has to be stored. */
-static void take(struct collector *collector, struct session_exec *slot)
+static void unrecorded_programs_take(struct collector *collector, struct session_exec *slot)
 {
     struct collect_execs *execs = collector->execs;
     struct session_exec note = *slot; /* programs may write it all the time */
@@ -304,7 +304,7 @@ void collect_execs_take(struct collector *collector)
     execs->written_seen = written;
     qsort(found, count, sizeof(found[0]), by_order);
     for (size_t i = 0; i < count; i++) {
-        take(collector, found[i]);
+        unrecorded_programs_take(collector, found[i]);
     }
     if (execs->held > 0 && collector->first_pending_ns == 0) {
         collector->first_pending_ns = collect_monotonic_ns();

@@ -41,7 +41,7 @@
 #define MOUNT_FLAG_NOSUID 2 /* ST_NOSUID: statfs(2) has the numbers of statvfs(3) */
 
 /* Past the gate of confined programs: these do not ask. The collector has none. */
-static long read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
+static long exec_check_read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
 {
     return recorder_syscall_raw(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
@@ -49,7 +49,7 @@ static long read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
 enum exec_format exec_check_format(int fd)
 {
     char magic[SELFMAG] = "";
-    long got = read_at(fd, magic, sizeof(magic), 0);
+    long got = exec_check_read_at(fd, magic, sizeof(magic), 0);
     if (got == SELFMAG && memcmp(magic, ELFMAG, SELFMAG) == 0) {
         return EXEC_FORMAT_ELF;
     }
@@ -58,7 +58,7 @@ enum exec_format exec_check_format(int fd)
 
 void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 {
-    long got = read_at(fd, line, EXEC_LINE_BYTES - 1, 2);
+    long got = exec_check_read_at(fd, line, EXEC_LINE_BYTES - 1, 2);
     size_t blanks = 0;
     line[got > 0 ? got : 0] = '\0';
     char *end = strchr(line, '\n');
@@ -137,7 +137,7 @@ struct elf_reader {
 static bool file_read(struct elf_reader *file, void *out, size_t bytes, uint64_t offset)
 {
     if (offset < file->at || offset - file->at > file->length || file->length - (offset - file->at) < bytes) {
-        long got = read_at(file->fd, file->window, sizeof(file->window), offset);
+        long got = exec_check_read_at(file->fd, file->window, sizeof(file->window), offset);
         file->at = offset;
         file->length = got > 0 ? (size_t)got : 0;
     }
@@ -150,8 +150,8 @@ static bool file_read(struct elf_reader *file, void *out, size_t bytes, uint64_t
 
 /* The first segment of a type, or with PT_LOAD the one that holds `address`. 1, 0 if there is none, or negative if the
  * headers are cut off. */
-static int segment_find(struct elf_reader *file, const Elf64_Ehdr *header, uint32_t type, uint64_t address,
-                        Elf64_Phdr *segment)
+static int exec_check_segment_find(struct elf_reader *file, const Elf64_Ehdr *header, uint32_t type, uint64_t address,
+                                   Elf64_Phdr *segment)
 {
     for (unsigned i = 0; i < header->e_phnum; i++) {
         if (!file_read(file, segment, sizeof(*segment), header->e_phoff + (uint64_t)i * sizeof(*segment))) {
@@ -165,11 +165,12 @@ static int segment_find(struct elf_reader *file, const Elf64_Ehdr *header, uint3
 }
 
 /* Where in the file lies what will be at an address; 0: nowhere. */
-static uint64_t offset_of(struct elf_reader *file, const Elf64_Ehdr *header, uint64_t address)
+static uint64_t exec_check_offset_of(struct elf_reader *file, const Elf64_Ehdr *header, uint64_t address)
 {
     Elf64_Phdr segment;
-    return segment_find(file, header, PT_LOAD, address, &segment) == 1 ? segment.p_offset + (address - segment.p_vaddr)
-                                                                       : 0;
+    return exec_check_segment_find(file, header, PT_LOAD, address, &segment) == 1
+               ? segment.p_offset + (address - segment.p_vaddr)
+               : 0;
 }
 
 /* Entry `*index` of the dynamic section or a later one, the first with that tag, which `*index` is then behind. */
@@ -195,7 +196,7 @@ static uint64_t dynamic_offset(struct elf_reader *file, const Elf64_Ehdr *header
 {
     uint64_t index = 0;
     uint64_t address;
-    return dynamic_next(file, dynamic, tag, &index, &address) ? offset_of(file, header, address) : 0;
+    return dynamic_next(file, dynamic, tag, &index, &address) ? exec_check_offset_of(file, header, address) : 0;
 }
 
 /* An ELF file of this machine; 0, or what exec_check_elf answers. */
@@ -220,7 +221,7 @@ static int elf_open(struct elf_reader *file, int fd, Elf64_Ehdr *header)
 
 /* ---- its loader ---- */
 
-static const char *base_name(const char *path)
+static const char *exec_check_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
@@ -228,7 +229,7 @@ static const char *base_name(const char *path)
 
 static bool name_begins(const char *path, const char *word)
 {
-    return strncmp(base_name(path), word, strlen(word)) == 0;
+    return strncmp(exec_check_base_name(path), word, strlen(word)) == 0;
 }
 
 static bool is_loader(const char *path)
@@ -254,7 +255,7 @@ static bool defines_version(int fd, const char *version)
     Elf64_Ehdr header;
     Elf64_Phdr dynamic;
     if (elf_open(&file, fd, &header) != EXEC_REASON_NONE ||
-        segment_find(&file, &header, PT_DYNAMIC, 0, &dynamic) != 1) {
+        exec_check_segment_find(&file, &header, PT_DYNAMIC, 0, &dynamic) != 1) {
         return false;
     }
     uint64_t offset = dynamic_offset(&file, &header, &dynamic, DT_VERDEF);
@@ -291,7 +292,7 @@ static bool loads_recorder(const char *loader)
 static int loader_check(struct elf_reader *file, const Elf64_Ehdr *header, const char *path)
 {
     Elf64_Phdr segment;
-    int has_loader = segment_find(file, header, PT_INTERP, 0, &segment);
+    int has_loader = exec_check_segment_find(file, header, PT_INTERP, 0, &segment);
     if (has_loader < 0) {
         return EXEC_CHECK_DAMAGED;
     }
@@ -301,7 +302,7 @@ static int loader_check(struct elf_reader *file, const Elf64_Ehdr *header, const
     }
     char loader[128];
     size_t bytes = segment.p_filesz < sizeof(loader) ? segment.p_filesz : sizeof(loader);
-    if (bytes == 0 || read_at(file->fd, loader, bytes, segment.p_offset) != (long)bytes) {
+    if (bytes == 0 || exec_check_read_at(file->fd, loader, bytes, segment.p_offset) != (long)bytes) {
         return EXEC_CHECK_DAMAGED;
     }
     bool is_whole = loader[bytes - 1] == '\0';
@@ -347,7 +348,7 @@ bool exec_check_needs_first(int fd)
     Elf64_Ehdr header;
     Elf64_Phdr dynamic;
     if (elf_open(&file, fd, &header) != EXEC_REASON_NONE ||
-        segment_find(&file, &header, PT_DYNAMIC, 0, &dynamic) != 1) {
+        exec_check_segment_find(&file, &header, PT_DYNAMIC, 0, &dynamic) != 1) {
         return false;
     }
     uint64_t names = dynamic_offset(&file, &header, &dynamic, DT_STRTAB);
@@ -355,9 +356,9 @@ bool exec_check_needs_first(int fd)
     uint64_t name;
     while (names != 0 && dynamic_next(&file, &dynamic, DT_NEEDED, &index, &name)) {
         char library[128];
-        long got = read_at(fd, library, sizeof(library) - 1, names + name);
+        long got = exec_check_read_at(fd, library, sizeof(library) - 1, names + name);
         library[got > 0 ? got : 0] = '\0';
-        if (exec_check_is_first(base_name(library))) {
+        if (exec_check_is_first(exec_check_base_name(library))) {
             return true;
         }
     }
@@ -367,5 +368,5 @@ bool exec_check_needs_first(int fd)
 bool exec_check_is_32bit(int fd)
 {
     unsigned char class = ELFCLASSNONE;
-    return read_at(fd, &class, 1, EI_CLASS) == 1 && class == ELFCLASS32;
+    return exec_check_read_at(fd, &class, 1, EI_CLASS) == 1 && class == ELFCLASS32;
 }

@@ -47,12 +47,12 @@ struct history {
     }
 
 /* Small differences of either sign become small numbers. */
-static inline uint64_t fold(uint64_t difference)
+static inline uint64_t record_pack_fold(uint64_t difference)
 {
     return (difference << 1) ^ (0 - (difference >> 63));
 }
 
-static inline uint64_t unfold(uint64_t folded)
+static inline uint64_t record_pack_unfold(uint64_t folded)
 {
     return (folded >> 1) ^ (uint64_t) - (int64_t)(folded & 1);
 }
@@ -98,7 +98,7 @@ static inline uint64_t word_of(const struct varve_record *record, unsigned index
 static inline __attribute__((always_inline)) uint8_t *put_begin(uint8_t *at, unsigned *tag, struct history *history,
                                                                 const struct varve_record *now)
 {
-    uint64_t time = fold(word_of(now, 0) - history->time);
+    uint64_t time = record_pack_fold(word_of(now, 0) - history->time);
     memcpy(at, &time, sizeof(time));
     time = significant_bytes(time | 1);
     *tag |= (unsigned)time - 1;
@@ -226,7 +226,7 @@ static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *h
     if (!get_word(at, end, is_full ? head[4] : tag >> TAG_LAST_SHIFT, &last)) {
         return false;
     }
-    words[0] = history->time += unfold(time);
+    words[0] = history->time += record_pack_unfold(time);
     words[1] = history->address ^= rotate_left(address, ADDRESS_BITS);
     words[6] = history->kind[history->newest];
     words[7] = history->last[history->newest] ^= rotate_right(last, LAST_BITS);

@@ -80,8 +80,8 @@ static int protection_of(const struct elf_object *object)
     return is_it ? protection : 0;
 }
 
-static bool change(const struct elf_object *object, const struct elf_replacement *replacements, unsigned count,
-                   bool is_back)
+static bool elf_definitions_change(const struct elf_object *object, const struct elf_replacement *replacements,
+                                   unsigned count, bool is_back)
 {
     const uintptr_t page_bytes = getauxval(AT_PAGESZ);
     struct change change = {.first = UINTPTR_MAX};
@@ -106,11 +106,11 @@ static bool change(const struct elf_object *object, const struct elf_replacement
 bool elf_definitions_replace(const struct elf_object *object, const struct elf_replacement *replacements,
                              unsigned count)
 {
-    return change(object, replacements, count, false);
+    return elf_definitions_change(object, replacements, count, false);
 }
 
 bool elf_definitions_restore(const struct elf_object *object, const struct elf_replacement *replacements,
                              unsigned count)
 {
-    return change(object, replacements, count, true);
+    return elf_definitions_change(object, replacements, count, true);
 }

@@ -133,8 +133,8 @@ static bool entry_set(struct replaced_object *of, uintptr_t at, uintptr_t value)
 
 /* ---- relocations ---- */
 
-static bool entry_find(const struct replacing *replacing, const struct replaced_object *of,
-                       const ElfW(Rela) * relocation, struct entry *entry)
+static bool elf_entries_entry_find(const struct replacing *replacing, const struct replaced_object *of,
+                                   const ElfW(Rela) * relocation, struct entry *entry)
 {
     const unsigned type = ELF64_R_TYPE(relocation->r_info);
     const ElfW(Sym) *symbol = (const ElfW(Sym) *)of->object.symbols + ELF64_R_SYM(relocation->r_info);
@@ -158,7 +158,7 @@ static void relocations_visit(struct replacing *replacing, struct replaced_objec
     const ElfW(Rela) *relocation = relocations->first;
     struct entry entry;
     for (size_t i = 0; relocation != NULL && i < relocations->bytes / sizeof(*relocation); i++) {
-        if (!entry_find(replacing, of, &relocation[i], &entry)) {
+        if (!elf_entries_entry_find(replacing, of, &relocation[i], &entry)) {
             continue;
         }
         const struct elf_replacement *replacement = entry.replacement;

@@ -52,7 +52,7 @@ static const char *text_at(const struct file *file, const ElfW(Shdr) * table, ui
     return texts != NULL && at < table->sh_size && texts[table->sh_size - 1] == '\0' ? texts + at : "";
 }
 
-static bool has_section(const struct file *file, const char *name)
+static bool elf_file_has_section(const struct file *file, const char *name)
 {
     const ElfW(Ehdr) *header = (const void *)file->content;
     for (unsigned i = 0; i < file->section_count; i++) {
@@ -86,10 +86,11 @@ static void table_search(const struct file *file, const ElfW(Shdr) * table, cons
 }
 
 /* The program comes first in the loader's list. */
-static bool search(struct file *file, const char *section, const char *const *names, unsigned count, void **addresses)
+static bool elf_file_search(struct file *file, const char *section, const char *const *names, unsigned count,
+                            void **addresses)
 {
     bool is_found = false;
-    if (_r_debug.r_map == NULL || !sections_find(file) || !has_section(file, section)) {
+    if (_r_debug.r_map == NULL || !sections_find(file) || !elf_file_has_section(file, section)) {
         return false;
     }
     for (unsigned i = 0; i < file->section_count; i++) {
@@ -117,7 +118,7 @@ bool elf_file_symbols(const char *section, const char *const *names, unsigned co
     }
     recorder_sys_close(fd);
     if (file.content != NULL) {
-        is_found = search(&file, section, names, count, addresses_out);
+        is_found = elf_file_search(&file, section, names, count, addresses_out);
         recorder_unmap((void *)(uintptr_t)file.content, file.bytes);
     }
     return is_found;

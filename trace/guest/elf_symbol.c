@@ -35,7 +35,7 @@ static const void *absolute(uintptr_t bias, ElfW(Addr) value)
 }
 
 /* Takes over one entry of the dynamic section; false at its end. */
-static bool entry_take(struct elf_object *object, const ElfW(Dyn) * entry)
+static bool elf_symbol_entry_take(struct elf_object *object, const ElfW(Dyn) * entry)
 {
     if (entry->d_tag == DT_SYMTAB) {
         object->symbols = absolute(object->bias, entry->d_un.d_ptr);
@@ -75,7 +75,7 @@ static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entr
             continue;
         }
         for (size_t i = 0; is_more && i < count; i++) {
-            is_more = entry_take(object_out, &some[i]);
+            is_more = elf_symbol_entry_take(object_out, &some[i]);
         }
         entry += count;
     }
@@ -99,7 +99,7 @@ bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *obj
     return tables_read(map->l_name, map->l_addr, map->l_ld, false, object_out);
 }
 
-static uint32_t hash_of(const char *name)
+static uint32_t elf_symbol_hash_of(const char *name)
 {
     uint32_t hash = 5381;
     for (; *name != '\0'; name++) {
@@ -108,7 +108,7 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-static bool is_named(const struct elf_object *object, const ElfW(Sym) * symbol, const char *name)
+static bool elf_symbol_is_named(const struct elf_object *object, const ElfW(Sym) * symbol, const char *name)
 {
     char text[NAME_BYTES_MAX];
     size_t bytes = strlen(name) + 1;
@@ -127,7 +127,7 @@ static bool may_have(const struct elf_object *object, const uint32_t head[4], ui
 }
 
 /* Versions that are not the default one have the highest bit. */
-static bool is_default(const struct elf_object *object, uint32_t at)
+static bool elf_symbol_is_default(const struct elf_object *object, uint32_t at)
 {
     uint16_t version = 0;
     return object->versions == NULL ||
@@ -144,7 +144,7 @@ static uint32_t index_listed(const struct elf_object *object, const char *name, 
         return 0;
     }
     for (uint32_t at = after + 1; at < head[1] && fetch(object, &symbol, &symbols[at], sizeof(symbol)); at++) {
-        if (is_named(object, &symbol, name)) {
+        if (elf_symbol_is_named(object, &symbol, name)) {
             return at;
         }
     }
@@ -154,7 +154,7 @@ static uint32_t index_listed(const struct elf_object *object, const char *name, 
 uint32_t elf_symbol_index(const struct elf_object *object, const char *name, uint32_t after)
 {
     const ElfW(Sym) *symbols = object->symbols;
-    const uint32_t wanted = hash_of(name);
+    const uint32_t wanted = elf_symbol_hash_of(name);
     uint32_t head[4]; /* buckets, first symbol, filter words, shift */
     uint32_t hash = 0;
     if (object->hash == NULL) {
@@ -171,19 +171,20 @@ uint32_t elf_symbol_index(const struct elf_object *object, const char *name, uin
     for (; (hash & 1) == 0 && fetch(object, &hash, &buckets[head[0] + at - head[1]], sizeof(hash)); at++) {
         ElfW(Sym) symbol;
         if (at > after && (hash | 1) == (wanted | 1) && fetch(object, &symbol, &symbols[at], sizeof(symbol)) &&
-            is_named(object, &symbol, name)) {
+            elf_symbol_is_named(object, &symbol, name)) {
             return at;
         }
     }
     return 0;
 }
 
-static struct elf_range find(const struct elf_object *object, const char *name, bool any_version)
+static struct elf_range elf_symbol_find(const struct elf_object *object, const char *name, bool any_version)
 {
     const ElfW(Sym) *symbols = object->symbols;
     ElfW(Sym) symbol;
     for (uint32_t at = 0; (at = elf_symbol_index(object, name, at)) != 0;) {
-        if ((any_version || is_default(object, at)) && fetch(object, &symbol, &symbols[at], sizeof(symbol))) {
+        if ((any_version || elf_symbol_is_default(object, at)) &&
+            fetch(object, &symbol, &symbols[at], sizeof(symbol))) {
             return (struct elf_range){object->bias + symbol.st_value, symbol.st_size};
         }
     }
@@ -192,12 +193,12 @@ static struct elf_range find(const struct elf_object *object, const char *name, 
 
 struct elf_range elf_symbol_range(const struct elf_object *object, const char *name)
 {
-    return find(object, name, true);
+    return elf_symbol_find(object, name, true);
 }
 
 bool elf_symbol_is_offered(const struct elf_object *object, const char *name)
 {
-    return find(object, name, false).start != 0;
+    return elf_symbol_find(object, name, false).start != 0;
 }
 
 void *elf_symbol_in(const struct elf_object *object, const char *name)
@@ -277,7 +278,8 @@ bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
 }
 
 /* The next entry with this tag, from `*at` on. */
-static bool entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag, ElfW(Dyn) * entry_out)
+static bool elf_symbol_entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag,
+                                  ElfW(Dyn) * entry_out)
 {
     for (; fetch(object, entry_out, *at, sizeof(*entry_out)) && entry_out->d_tag != DT_NULL; (*at)++) {
         if (entry_out->d_tag == tag) {
@@ -291,11 +293,11 @@ bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_obj
 {
     const ElfW(Dyn) *at = library->dynamic;
     ElfW(Dyn) soname, needed;
-    if (!entry_find(library, &at, DT_SONAME, &soname)) {
+    if (!elf_symbol_entry_find(library, &at, DT_SONAME, &soname)) {
         return false;
     }
     char own[NAME_BYTES_MAX];
-    for (at = by->dynamic; entry_find(by, &at, DT_NEEDED, &needed); at++) {
+    for (at = by->dynamic; elf_symbol_entry_find(by, &at, DT_NEEDED, &needed); at++) {
         const char *wanted = by->strings + needed.d_un.d_val;
         size_t bytes = strlen(wanted) + 1;
         if (bytes <= sizeof(own) && fetch(library, own, library->strings + soname.d_un.d_val, bytes) &&

@@ -30,7 +30,7 @@ uint32_t varve_clock_is_tsc;
 static clock_function *clock_of_kernel; /* NULL: there is none */
 static bool has_looked;
 
-static clock_function *look(void)
+static clock_function *guest_clock_look(void)
 {
     struct elf_object object;
     void *address = NULL;
@@ -46,8 +46,9 @@ static clock_function *look(void)
 
 uint64_t varve_clock_monotonic_ns(void)
 {
-    clock_function *function =
-        __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE) ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED) : look();
+    clock_function *function = __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)
+                                   ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED)
+                                   : guest_clock_look();
     struct timespec now = {0, 0};
     if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL || function(CLOCK_MONOTONIC, &now) != 0) {
         recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);

@@ -19,7 +19,7 @@ void recorder_memory_is_locked(bool is_locked)
 }
 
 #if defined(__SANITIZE_THREAD__) /* it must see that an address begins a new life; its builds have no hooks */
-static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
+static void *guest_memory_map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
     void *memory = mmap(NULL, bytes, protection, fd < 0 ? flags : MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -41,7 +41,7 @@ void recorder_unmap(void *memory, size_t bytes)
 
 static void *map_again(const void *base, size_t bytes)
 {
-    void *memory = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = guest_memory_map(bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory != NULL && recorder_sys_failed(recorder_sys_map_again(base, bytes, MREMAP_FIXED, memory))) {
         munmap(memory, bytes);
         return NULL;
@@ -64,7 +64,7 @@ static void *map_unlocked(size_t bytes, int protection, int flags, int fd, uint6
     return memory;
 }
 
-static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
+static void *guest_memory_map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
     if (__builtin_expect(__atomic_load_n(&memory_is_locked, __ATOMIC_RELAXED), 0)) {
         return map_unlocked(bytes, protection, flags, fd, offset);
@@ -87,7 +87,7 @@ static void *map_again(const void *base, size_t bytes)
 
 void *recorder_map(size_t bytes)
 {
-    return map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return guest_memory_map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 void *recorder_map_table(size_t bytes)
@@ -101,7 +101,7 @@ void *recorder_map_table(size_t bytes)
 
 void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 {
-    void *memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+    void *memory = guest_memory_map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
     if (memory != NULL) {
         recorder_sys_madvise(memory, bytes, MADV_DONTFORK);
     }
@@ -110,12 +110,13 @@ void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 
 void *recorder_map_file(int fd, size_t bytes, bool fork_private)
 {
-    return fork_private ? recorder_map_window(fd, 0, bytes) : map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return fork_private ? recorder_map_window(fd, 0, bytes)
+                        : guest_memory_map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
 void *recorder_map_file_read(int fd, size_t bytes)
 {
-    return map(bytes, PROT_READ, MAP_SHARED, fd, 0);
+    return guest_memory_map(bytes, PROT_READ, MAP_SHARED, fd, 0);
 }
 
 void *recorder_map_more(const void *base, uint64_t offset, size_t bytes)

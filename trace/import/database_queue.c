@@ -55,7 +55,7 @@ static int batch_store(struct store *store, const struct batch *batch, struct va
     return error;
 }
 
-static void *thread_run(void *context)
+static void *database_queue_thread_run(void *context)
 {
     struct writer_queue *queue = context;
     pthread_mutex_lock(&queue->mutex);
@@ -125,7 +125,7 @@ static int error_report(const struct writer_queue *queue, struct varve_message *
 static int batch_submit(struct writer_queue *queue, struct varve_message *message)
 {
     if (!queue->has_thread && !queue->is_alone) {
-        queue->has_thread = thread_start(&queue->thread, thread_run, queue) == 0;
+        queue->has_thread = thread_start(&queue->thread, database_queue_thread_run, queue) == 0;
         queue->is_alone = !queue->has_thread;
     }
     pthread_mutex_lock(&queue->mutex);

@@ -76,7 +76,7 @@ static void path_in(const struct varve_writer *writer, const char *name, char *b
     snprintf(buffer, bytes, "%s/%s", writer->folder, name);
 }
 
-static int folder_make(struct varve_writer *writer, struct varve_message *message)
+static int database_writer_folder_make(struct varve_writer *writer, struct varve_message *message)
 {
     char folder[4096 + 16];
     int error = varve_publish_folder_make(writer->path, writer->may_replace, folder, sizeof(folder), message);
@@ -178,7 +178,7 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
     }
     if (error == VARVE_OK) {
         thread_enter(writer, 1);
-        error = folder_make(writer, message);
+        error = database_writer_folder_make(writer, message);
     }
     char name[4096 + 64];
     if (error == VARVE_OK) {
@@ -213,7 +213,7 @@ void varve_writer_abandon(struct varve_writer *writer)
 /* ---- rows ---- */
 
 /* Keep the first error. Rows of the store have no reason but their code. */
-static int keep(struct varve_writer *writer, int code, const char *what)
+static int database_writer_keep(struct varve_writer *writer, int code, const char *what)
 {
     if (code != VARVE_OK && writer->error == VARVE_OK) {
         writer->error = code;
@@ -242,14 +242,16 @@ static int store_take(struct varve_writer *writer)
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value)
 {
-    return store_take(writer) != VARVE_OK ? writer->error
-                                          : keep(writer, store_meta_text(writer->store, key, value), key);
+    return store_take(writer) != VARVE_OK
+               ? writer->error
+               : database_writer_keep(writer, store_meta_text(writer->store, key, value), key);
 }
 
 int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value)
 {
-    return store_take(writer) != VARVE_OK ? writer->error
-                                          : keep(writer, store_meta_integer(writer->store, key, value), key);
+    return store_take(writer) != VARVE_OK
+               ? writer->error
+               : database_writer_keep(writer, store_meta_integer(writer->store, key, value), key);
 }
 
 /* A thread that is written from now on; the first of a process has its pid. */
@@ -257,10 +259,10 @@ static uint32_t thread_begin(struct varve_writer *writer, uint32_t process_id, i
 {
     uint32_t number = store_take(writer) == VARVE_OK ? thread_add(writer, process_id, tid, name) : 0;
     if (number == 0) {
-        keep(writer, VARVE_ERROR_NO_MEMORY, "a thread");
+        database_writer_keep(writer, VARVE_ERROR_NO_MEMORY, "a thread");
         return 0;
     }
-    return keep(writer, thread_write(writer, number), "a thread") == VARVE_OK ? number : 0;
+    return database_writer_keep(writer, thread_write(writer, number), "a thread") == VARVE_OK ? number : 0;
 }
 
 /* The row of a process, which is written at the end; the first pid is that of the process that nobody described. */
@@ -274,13 +276,14 @@ static struct writer_process *process_begin(struct varve_writer *writer, int32_t
     if (writer->event.seq == 0 && writer->process_count == 1 && writer->thread_count == 1) {
         writer->processes[0].pid = pid;
         writer->threads[0].tid = pid;
-        return store_take(writer) == VARVE_OK && keep(writer, thread_write(writer, 1), "a thread") == VARVE_OK
+        return store_take(writer) == VARVE_OK &&
+                       database_writer_keep(writer, thread_write(writer, 1), "a thread") == VARVE_OK
                    ? &writer->processes[0]
                    : NULL;
     }
     uint32_t number = process_add(writer, pid);
     if (number == 0) {
-        keep(writer, VARVE_ERROR_NO_MEMORY, "a process");
+        database_writer_keep(writer, VARVE_ERROR_NO_MEMORY, "a process");
         return NULL;
     }
     uint32_t thread = thread_begin(writer, number, pid, NULL);
@@ -294,7 +297,7 @@ uint32_t varve_writer_process(struct varve_writer *writer, const struct varve_wr
         return 0;
     }
     if (process->pid < 1) {
-        keep(writer, VARVE_ERROR_INVALID, "a process without a pid");
+        database_writer_keep(writer, VARVE_ERROR_INVALID, "a process without a pid");
         return 0;
     }
     struct writer_process *row = process_begin(writer, process->pid);
@@ -316,7 +319,7 @@ uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const cha
     struct writer_process *process = &writer->processes[process_id - 1];
     struct writer_thread *first = &writer->threads[process->first_thread - 1];
     if (writer->thread_count == THREADS_MAX) {
-        keep(writer, VARVE_ERROR_UNSUPPORTED, "more than 65536 threads");
+        database_writer_keep(writer, VARVE_ERROR_UNSUPPORTED, "more than 65536 threads");
     }
     if (writer->error != VARVE_OK) {
         return 0;
@@ -334,7 +337,7 @@ uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const cha
     first->is_described = true;
     thread_enter(writer, process->first_thread);
     return store_take(writer) == VARVE_OK &&
-                   keep(writer, thread_write(writer, process->first_thread), "a thread") == VARVE_OK
+                   database_writer_keep(writer, thread_write(writer, process->first_thread), "a thread") == VARVE_OK
                ? process->first_thread
                : 0;
 }
@@ -342,7 +345,7 @@ uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const cha
 int varve_writer_use_thread(struct varve_writer *writer, uint32_t number)
 {
     if (number == 0 || number > writer->thread_count) {
-        return keep(writer, VARVE_ERROR_INVALID, "a thread that there is not");
+        return database_writer_keep(writer, VARVE_ERROR_INVALID, "a thread that there is not");
     }
     thread_enter(writer, number);
     return writer->error;
@@ -353,33 +356,35 @@ int varve_writer_stat(struct varve_writer *writer, const char *name, bool is_los
     int64_t figure = value < INT64_MAX ? (int64_t)value : INT64_MAX;
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer, store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
-                      name);
+               : database_writer_keep(
+                     writer, store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
+                     name);
 }
 
 int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes)
 {
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer, store_device(writer->store, index, name, total_bytes), "a device");
+               : database_writer_keep(writer, store_device(writer->store, index, name, total_bytes), "a device");
 }
 
 int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned number, uint64_t handle)
 {
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer, store_stream(writer->store, writer->event.process_id, device, number, handle),
-                      "a stream");
+               : database_writer_keep(
+                     writer, store_stream(writer->store, writer->event.process_id, device, number, handle), "a stream");
 }
 
 int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned number, uint64_t capture_id,
                       uint64_t user_id, bool is_small)
 {
-    return store_take(writer) != VARVE_OK ? writer->error
-                                          : keep(writer,
-                                                 store_pool(writer->store, writer->event.process_id, device, number,
-                                                            capture_id, user_id, is_small),
-                                                 "a pool");
+    return store_take(writer) != VARVE_OK
+               ? writer->error
+               : database_writer_keep(
+                     writer,
+                     store_pool(writer->store, writer->event.process_id, device, number, capture_id, user_id, is_small),
+                     "a pool");
 }
 
 /* ---- call sites ---- */
@@ -397,14 +402,14 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
     };
     uint32_t id = store_take(writer) == VARVE_OK ? store_symbol(writer->store, &row) : 0;
     if (id == 0) {
-        keep(writer, VARVE_ERROR_DATABASE, "a symbol");
+        database_writer_keep(writer, VARVE_ERROR_DATABASE, "a symbol");
         return 0;
     }
     if (id >= writer->symbol_capacity) {
         size_t capacity = 2 * (size_t)id + 256;
         struct symbol_class *grown = realloc(writer->classes, capacity * sizeof(*grown));
         if (grown == NULL) {
-            keep(writer, VARVE_ERROR_NO_MEMORY, "a symbol");
+            database_writer_keep(writer, VARVE_ERROR_NO_MEMORY, "a symbol");
             return 0;
         }
         writer->classes = grown;
@@ -424,7 +429,7 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
     uint32_t frames = depth < FRAMES_MAX ? depth : FRAMES_MAX;
     for (uint32_t i = frames; i-- > 0;) {
         if (symbols[i] == 0 || symbols[i] >= writer->symbol_capacity) {
-            keep(writer, VARVE_ERROR_INVALID, "a call site of unknown symbols");
+            database_writer_keep(writer, VARVE_ERROR_INVALID, "a call site of unknown symbols");
             return 0;
         }
         const struct symbol_class class = writer->classes[symbols[i]];
@@ -436,10 +441,12 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
     store_take(writer);
     uint32_t node = 0;
     for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
-        keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node), "a call site");
+        database_writer_keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
+                             "a call site");
     }
     if (writer->error == VARVE_OK) {
-        keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin), "a call site");
+        database_writer_keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin),
+                             "a call site");
     }
     writer->callsites += writer->error == VARVE_OK;
     return writer->error == VARVE_OK ? id : 0;
@@ -525,7 +532,7 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
     struct varve_message reason = {""};
     int code = writer->error;
     VARVE_THEN(code, keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason));
-    VARVE_THEN(code, keep(writer, rows_finish(writer), "the process"));
+    VARVE_THEN(code, database_writer_keep(writer, rows_finish(writer), "the process"));
     VARVE_THEN(code,
                keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason), &reason));
     VARVE_THEN(code, keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason));

@@ -41,7 +41,7 @@ int rebuild_keep_no_memory(struct varve_rebuild *rebuild)
 }
 
 /* Does this belong to the recording that is rebuilt? The first one to ask decides. */
-static bool is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
+static bool rebuild_is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
 {
     if (!rebuild->has_trace_id) {
         rebuild->has_trace_id = true;
@@ -62,7 +62,7 @@ static int file_fail(struct varve_message *message, const char *what, const char
 }
 
 /* `offset` < 0: at the end, of a file opened for appending. */
-static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
+static bool rebuild_write_all(int fd, const char *bytes, size_t count, off_t offset)
 {
     while (count > 0) {
         ssize_t written = offset < 0 ? write(fd, bytes, count) : pwrite(fd, bytes, count, offset);
@@ -87,7 +87,7 @@ int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_
         return file_fail(message, "make the file", path);
     }
     int error = VARVE_OK;
-    if (!write_all(fd, bytes, count, offset)) {
+    if (!rebuild_write_all(fd, bytes, count, offset)) {
         error = file_fail(message, "write", path);
     }
     close(fd);
@@ -139,7 +139,7 @@ static void texts_free(struct varve_rebuild *rebuild)
     free(rebuild->anchors);
 }
 
-static void process_free(struct rebuild_process *process)
+static void rebuild_process_free(struct rebuild_process *process)
 {
     rebuild_callsites_drop(&process->callsites);
     free(process->executable);
@@ -158,7 +158,7 @@ void varve_rebuild_abandon(struct varve_rebuild *rebuild)
         free(rebuild->rings[i]);
     }
     for (size_t i = 0; i < rebuild->process_count; i++) {
-        process_free(rebuild->processes[i]);
+        rebuild_process_free(rebuild->processes[i]);
     }
     texts_free(rebuild);
     rebuild_records_close(rebuild->records);
@@ -185,7 +185,7 @@ uint64_t varve_rebuild_events(const struct varve_rebuild *rebuild)
 
 int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *from)
 {
-    if (rebuild->error != VARVE_OK || !is_ours(rebuild, from->trace_id)) {
+    if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, from->trace_id)) {
         return rebuild->error;
     }
     if (!array_grow((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count + 1,
@@ -211,7 +211,7 @@ static int text_replace(struct varve_rebuild *rebuild, char **text, const char *
 /* The row of a key, a new one if there is none; NULL: an error is kept, or it is another recording's. */
 static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key)
 {
-    if (rebuild->error != VARVE_OK || !is_ours(rebuild, trace_id)) {
+    if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, trace_id)) {
         return NULL;
     }
     for (size_t i = 0; i < rebuild->meta_count; i++) {
@@ -286,14 +286,14 @@ struct key {
     struct varve_sink_origin origin; /* `tid` does not matter, nor `ring` to a process */
 };
 
-static bool is_process(const void *key_untyped, uint64_t number)
+static bool rebuild_is_process(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
     const struct rebuild_process *process = key->rebuild->processes[number - 1];
     return process->number == key->origin.process && process->pid == key->origin.pid;
 }
 
-static bool is_of(const struct rebuild_ring *ring, const struct varve_sink_origin *origin)
+static bool rebuild_is_of(const struct rebuild_ring *ring, const struct varve_sink_origin *origin)
 {
     return ring->origin.ring == origin->ring && ring->origin.process == origin->process &&
            ring->origin.pid == origin->pid;
@@ -302,7 +302,7 @@ static bool is_of(const struct rebuild_ring *ring, const struct varve_sink_origi
 static bool is_ring(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
-    return is_of(key->rebuild->rings[number - 1], &key->origin);
+    return rebuild_is_of(key->rebuild->rings[number - 1], &key->origin);
 }
 
 static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
@@ -332,7 +332,7 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
         rebuild->damaged++;
         return NULL;
     }
-    struct index_slot *slot = index_find_equal(&rebuild->process_index, hash, is_process, &key);
+    struct index_slot *slot = index_find_equal(&rebuild->process_index, hash, rebuild_is_process, &key);
     if (slot != NULL && slot->number != 0) {
         return rebuild->processes[slot->number - 1];
     }
@@ -345,8 +345,8 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
     return process;
 }
 
-static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
-                                      struct rebuild_process *process)
+static struct rebuild_ring *rebuild_ring_make(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
+                                              struct rebuild_process *process)
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
     if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity, rebuild->ring_count + 1,
@@ -367,7 +367,7 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
     const struct key key = {rebuild, *origin};
     const uint32_t numbers[] = {origin->process, origin->ring};
     uint64_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
-    if (rebuild->ring_last != NULL && is_of(rebuild->ring_last, origin)) {
+    if (rebuild->ring_last != NULL && rebuild_is_of(rebuild->ring_last, origin)) {
         return rebuild->ring_last;
     }
     if (origin->ring == UINT32_MAX) {
@@ -383,7 +383,7 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
     if (process == NULL) {
         return NULL;
     }
-    struct rebuild_ring *ring = slot != NULL ? ring_make(rebuild, origin, process) : NULL;
+    struct rebuild_ring *ring = slot != NULL ? rebuild_ring_make(rebuild, origin, process) : NULL;
     if (ring == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -402,7 +402,7 @@ int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink
         return rebuild->error;
     }
     process->is_described = true;
-    process->is_of_another = !is_ours(rebuild, from->trace_id);
+    process->is_of_another = !rebuild_is_ours(rebuild, from->trace_id);
     process->description = *from;
     process->description.executable = process->description.command_line = NULL;
     if (text_replace(rebuild, &process->executable, from->executable) == VARVE_OK) {

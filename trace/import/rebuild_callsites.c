@@ -70,7 +70,7 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
     return at + sizeof(entry);
 }
 
-static uint8_t *put(uint8_t *at, const void *bytes, size_t count)
+static uint8_t *rebuild_callsites_put(uint8_t *at, const void *bytes, size_t count)
 {
     if (count > 0) {
         memcpy(at, bytes, count);
@@ -129,9 +129,9 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
                          sizeof(module) + module.build_id_bytes + path_bytes);
     }
     if (at != NULL) {
-        at = put(at, &module, sizeof(module));
-        at = put(at, from->build_id, module.build_id_bytes);
-        put(at, from->path, path_bytes);
+        at = rebuild_callsites_put(at, &module, sizeof(module));
+        at = rebuild_callsites_put(at, from->build_id, module.build_id_bytes);
+        rebuild_callsites_put(at, from->path, path_bytes);
     }
     return rebuild->error;
 }
@@ -143,7 +143,7 @@ int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_nu
     const struct callsite_file_gone gone = {.number = number};
     uint8_t *at = process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
     if (at != NULL) {
-        put(at, &gone, sizeof(gone));
+        rebuild_callsites_put(at, &gone, sizeof(gone));
     }
     return rebuild->error;
 }
@@ -160,9 +160,9 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_co
         at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
     }
     if (at != NULL) {
-        at = put(at, &code, sizeof(code));
-        at = put(at, from->function, code.name_bytes);
-        put(at, from->file, code.file_bytes);
+        at = rebuild_callsites_put(at, &code, sizeof(code));
+        at = rebuild_callsites_put(at, from->function, code.name_bytes);
+        rebuild_callsites_put(at, from->file, code.file_bytes);
     }
     return rebuild->error;
 }
@@ -181,11 +181,11 @@ int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sin
                              python_count * sizeof(struct callsite_file_python));
     }
     if (at != NULL) {
-        at = put(at, &callsite, sizeof(callsite));
-        at = put(at, from->native, native_count * sizeof(*from->native));
+        at = rebuild_callsites_put(at, &callsite, sizeof(callsite));
+        at = rebuild_callsites_put(at, from->native, native_count * sizeof(*from->native));
         for (uint32_t i = 0; i < python_count; i++) {
             const struct callsite_file_python python = {.code = from->codes[i], .line = from->lines[i]};
-            at = put(at, &python, sizeof(python));
+            at = rebuild_callsites_put(at, &python, sizeof(python));
         }
     }
     return rebuild->error;

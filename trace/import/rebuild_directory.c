@@ -159,7 +159,8 @@ int rebuild_rings_measure(const struct varve_rebuild *rebuild, struct varve_mess
 
 /* ---- ring files ---- */
 
-static void header_fill(const struct rebuild_ring *ring, uint32_t capacity, struct ring_header *header)
+static void rebuild_directory_header_fill(const struct rebuild_ring *ring, uint32_t capacity,
+                                          struct ring_header *header)
 {
     header->magic = RING_MAGIC;
     header->version = VARVE_TRANSPORT_VERSION;
@@ -207,8 +208,8 @@ static int block_write(const struct varve_rebuild *rebuild, const char *path, ui
 
 /* All rows: whole blocks of a spilled ring into its one piece and the rest into the staging slots; of others into
  * the slots of the ring itself. */
-static int rows_write(const struct varve_rebuild *rebuild, struct rebuild_ring *ring, const char *path,
-                      const char *spill, struct varve_message *message)
+static int rebuild_directory_rows_write(const struct varve_rebuild *rebuild, struct rebuild_ring *ring,
+                                        const char *path, const char *spill, struct varve_message *message)
 {
     uint64_t slots = RING_HEADER_BYTES + (spill == NULL ? RING_STAGING_BYTES : 0);
     struct row_reader reader;
@@ -240,13 +241,13 @@ int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring 
     snprintf(path, sizeof(path), "%s/p%u.r%u", rebuild->folder, ring->process->number, ring->origin.ring);
     char spill[REBUILD_PATH_BYTES + 8];
     snprintf(spill, sizeof(spill), "%s.spill1", path);
-    int error = rows_write(rebuild, ring, path, is_spilled ? spill : NULL, message);
+    int error = rebuild_directory_rows_write(rebuild, ring, path, is_spilled ? spill : NULL, message);
     if (error != VARVE_OK) {
         return error;
     }
     struct ring_header header;
     memset(&header, 0, sizeof(header));
-    header_fill(ring, capacity, &header);
+    rebuild_directory_header_fill(ring, capacity, &header);
     if (is_spilled) {
         header.spill_head = rows;
         header.spill_flushed = rows / RING_STAGING_RECORDS * RING_STAGING_RECORDS;
@@ -263,7 +264,7 @@ int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring 
 
 /* ---- files of processes ---- */
 
-static void control_fill(const struct rebuild_process *process, struct process_control *control)
+static void rebuild_directory_control_fill(const struct rebuild_process *process, struct process_control *control)
 {
     const struct varve_sink_process *from = &process->description;
     uint32_t state = process->end == VARVE_SINK_END_EXITED      ? PROCESS_STATE_EXITED
@@ -297,7 +298,7 @@ int rebuild_process_write(const struct varve_rebuild *rebuild, const struct rebu
     if (control == NULL) {
         return rebuild_no_memory(message);
     }
-    control_fill(process, control);
+    rebuild_directory_control_fill(process, control);
     char path[REBUILD_PATH_BYTES];
     snprintf(path, sizeof(path), "%s/p%u", rebuild->folder, process->number);
     int error = rebuild_file_write(path, control, sizeof(*control), 0, message);

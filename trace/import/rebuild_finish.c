@@ -157,13 +157,13 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
 /* ---- the order ---- */
 
 /* Nothing of a ring is older. */
-static uint64_t begin_of(const struct rebuild_ring *ring)
+static uint64_t rebuild_finish_begin_of(const struct rebuild_ring *ring)
 {
     return ring->created_ticks < ring->first_ticks ? ring->created_ticks : ring->first_ticks;
 }
 
 /* Ring 0, which is for what comes after the end of threads, after the others. */
-static int compare_begin(const void *left, const void *right)
+static int rebuild_finish_compare_begin(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
@@ -200,18 +200,18 @@ static int order_rings(struct rebuild_end *end, struct varve_message *message)
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         struct rebuild_ring *ring = rebuild->rings[i];
         if (ring->process->is_taken) {
-            ring->begin_ticks = begin_of(ring);
+            ring->begin_ticks = rebuild_finish_begin_of(ring);
             note_times(ring->process, ring);
             end->rows += ring->records + ring->markers;
             end->missing += ring->missing;
             end->order[end->order_count++] = ring;
         }
     }
-    qsort(end->order, end->order_count, sizeof(*end->order), compare_begin);
+    qsort(end->order, end->order_count, sizeof(*end->order), rebuild_finish_compare_begin);
     return VARVE_OK;
 }
 
-static int prepare(struct rebuild_end *end, struct varve_message *message)
+static int rebuild_finish_prepare(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
     int error = rebuild_rings_measure(rebuild, message);
@@ -482,7 +482,7 @@ static void forget_spills(const struct collector *collector)
 }
 
 /* Merge all that is older than the watermark. */
-static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct varve_message *message)
+static int rebuild_finish_merge_until(const struct rebuild_end *end, uint64_t watermark, struct varve_message *message)
 {
     struct collector *collector = end->collector;
     uint64_t moved;
@@ -532,7 +532,7 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
             watermark -= watermark > 0;
         }
         if (error == VARVE_OK && watermark > 0) {
-            error = merge_until(end, watermark, message);
+            error = rebuild_finish_merge_until(end, watermark, message);
         }
     }
     if (error == VARVE_OK) {
@@ -548,7 +548,7 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
 
 /* ---- the whole ---- */
 
-static int collect(struct rebuild_end *end, struct varve_message *message)
+static int rebuild_finish_collect(struct rebuild_end *end, struct varve_message *message)
 {
     int error = collector_begin(end, message);
     VARVE_THEN(error, set_clock(end));
@@ -580,10 +580,11 @@ static unsigned spill_limit(void)
     return (unsigned)limit.rlim_cur / 2;
 }
 
-static int finish(struct rebuild_end *end, struct varve_collect_result *result, struct varve_message *message)
+static int rebuild_finish_finish(struct rebuild_end *end, struct varve_collect_result *result,
+                                 struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    int error = prepare(end, message);
+    int error = rebuild_finish_prepare(end, message);
     VARVE_THEN(error, varve_rebuild_stat(rebuild, "records_missing", true, end->missing));
     if (error == VARVE_OK && end->left_out > 0) {
         error = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
@@ -591,7 +592,7 @@ static int finish(struct rebuild_end *end, struct varve_collect_result *result, 
     if (error == VARVE_OK && rebuild->damaged > 0) {
         error = varve_rebuild_stat(rebuild, "records_damaged", true, rebuild->damaged);
     }
-    VARVE_THEN(error, collect(end, message));
+    VARVE_THEN(error, rebuild_finish_collect(end, message));
     collector_end(end, result);
     VARVE_THEN(error, publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message));
     return error;
@@ -614,7 +615,7 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
     } else if (rebuild->block == NULL || rebuild->packed == NULL) {
         error = rebuild_no_memory(&reason);
     } else {
-        error = finish(&end, result, &reason);
+        error = rebuild_finish_finish(&end, result, &reason);
     }
     if (error != VARVE_OK) {
         varve_message_set(message, error, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(error));

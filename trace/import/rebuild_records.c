@@ -18,7 +18,7 @@ struct rebuild_records {
     sqlite3_stmt *reading; /* `all` or `one` */
 };
 
-static int fail(const struct rebuild_records *records, struct varve_message *message)
+static int rebuild_records_fail(const struct rebuild_records *records, struct varve_message *message)
 {
     int reason = records->db != NULL ? sqlite3_system_errno(records->db) : 0;
     int code = records->db != NULL ? sqlite3_errcode(records->db) : SQLITE_NOMEM;
@@ -50,7 +50,7 @@ int rebuild_records_open(const char *path, struct rebuild_records **records_out,
                            &records->all, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(records->db, "SELECT ring, number, bytes FROM record WHERE ring = ?1 ORDER BY number", -1,
                            &records->one, NULL) != SQLITE_OK) {
-        int error = fail(records, message);
+        int error = rebuild_records_fail(records, message);
         rebuild_records_close(records);
         return error;
     }
@@ -77,7 +77,7 @@ int rebuild_records_add(struct rebuild_records *records, uint32_t ring, uint64_t
     sqlite3_bind_blob(records->insert, 3, record, sizeof(*record), SQLITE_STATIC);
     int step = sqlite3_step(records->insert);
     sqlite3_reset(records->insert);
-    return step == SQLITE_DONE ? VARVE_OK : fail(records, message);
+    return step == SQLITE_DONE ? VARVE_OK : rebuild_records_fail(records, message);
 }
 
 int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct varve_message *message)
@@ -85,7 +85,7 @@ int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct 
     records->reading = ring == REBUILD_RINGS_ALL ? records->all : records->one;
     sqlite3_reset(records->reading);
     if (ring != REBUILD_RINGS_ALL && sqlite3_bind_int64(records->reading, 1, ring) != SQLITE_OK) {
-        return fail(records, message);
+        return rebuild_records_fail(records, message);
     }
     return VARVE_OK;
 }
@@ -98,7 +98,7 @@ int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *ro
         return VARVE_ERROR_NOT_FOUND;
     }
     if (step != SQLITE_ROW) {
-        return fail(records, message);
+        return rebuild_records_fail(records, message);
     }
     if (sqlite3_column_bytes(records->reading, 2) != (int)sizeof(row->record)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "the records were changed by another program");

@@ -78,7 +78,7 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     return VARVE_OK;
 }
 
-static void process_free(struct derive_process *process)
+static void derive_process_free(struct derive_process *process)
 {
     index_free(&process->live);
     index_free(&process->python);
@@ -118,7 +118,7 @@ void derive_close(struct derive *derive)
     }
     for (size_t i = 0; i < derive->process_limit; i++) {
         if (derive->processes[i] != NULL) {
-            process_free(derive->processes[i]);
+            derive_process_free(derive->processes[i]);
         }
     }
     for (unsigned i = 0; i < SLOT_LIMIT; i++) {
@@ -294,7 +294,7 @@ static int plain_event_derive(struct derive *derive, struct event *event,
 }
 
 /* Phases are numbered by nobody, unless an allocator emits them. */
-static bool is_mark(const struct event *event)
+static bool derive_is_mark(const struct event *event)
 {
     return (event->kind == VARVE_KIND_MARK_BEGIN || event->kind == VARVE_KIND_MARK_END) && event->dev_seq == 0;
 }
@@ -336,7 +336,7 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
     if (kind_is_remat(event->kind)) {
         return plain_event_derive(derive, event, derive_remat, message);
     }
-    if (is_mark(event)) {
+    if (derive_is_mark(event)) {
         return plain_event_derive(derive, event, derive_mark, message);
     }
     if (event->kind == VARVE_KIND_MAIN_END) {
@@ -490,7 +490,7 @@ static int walk_row(struct walk *walk, uint64_t id, uint64_t addr, enum domain d
     return VARVE_OK;
 }
 
-static int walk_range(void *context, const struct range *range)
+static int derive_walk_range(void *context, const struct range *range)
 {
     struct walk *walk = context;
     bool is_memory = range->id > walk->derive->scratch.count ||
@@ -521,7 +521,7 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
     if (!index_check(&process->live) || !index_check(&process->python) || !ranges_check(&process->ranges)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
-    int error = ranges_each(&process->ranges, walk_range, &walk);
+    int error = ranges_each(&process->ranges, derive_walk_range, &walk);
     VARVE_THEN(error, walk_addresses(&walk, &process->live, DOMAIN_HEAP));
     VARVE_THEN(error, walk_addresses(&walk, &process->python, DOMAIN_PYTHON));
     if (error != VARVE_OK) {

@@ -173,7 +173,7 @@ static void segment_follow(const struct derive_step *step, const struct layout_c
     }
 }
 
-static void block_open(const struct derive_step *step, const struct layout_change *change)
+static void derive_block_open(const struct derive_step *step, const struct layout_change *change)
 {
     struct derive *derive = step->derive;
     struct event *event = step->event;
@@ -288,7 +288,7 @@ static void event_follow(const struct derive_step *step, const struct layout_cha
     switch (step->event->kind) {
     case VARVE_KIND_ALLOC:
         if (change->block != 0) {
-            block_open(step, change);
+            derive_block_open(step, change);
         } else {
             step->event->id = 0;
             totals_fail(&step->totals);
@@ -380,7 +380,7 @@ struct walk {
     uint64_t live, live_bytes;
 };
 
-static int walk_block(struct walk *walk, const struct layout_block *block, uint64_t addr)
+static int derive_walk_block(struct walk *walk, const struct layout_block *block, uint64_t addr)
 {
     if (block->state == VARVE_LAYOUT_FREE) {
         return VARVE_OK;
@@ -417,7 +417,7 @@ int derive_device_check(const struct derive *derive, const struct derive_process
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: the ladder", number);
     }
     while (ranges_first(&device->layout->ranges, range.end, UINT64_MAX, &range)) {
-        if (walk_block(&walk, &device->layout->blocks[range.id - 1], range.start) != VARVE_OK) {
+        if (derive_walk_block(&walk, &device->layout->blocks[range.id - 1], range.start) != VARVE_OK) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: block %#llx and its row differ", number,
                                      (unsigned long long)range.start);
         }

@@ -25,7 +25,7 @@ static struct index *address_index(const struct derive_step *step)
 }
 
 /* A new block; what the index still has at the address was freed without an event. */
-static void block_open(struct derive_step *step)
+static void derive_heap_block_open(struct derive_step *step)
 {
     struct event *event = step->event;
     derive_size_check(step);
@@ -60,7 +60,7 @@ int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
         totals_fail(&step->totals);
         return VARVE_OK;
     }
-    block_open(step);
+    derive_heap_block_open(step);
     return VARVE_OK;
 }
 
@@ -128,7 +128,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
     if (!has_failed) {
         /* realloc(old, 0) may free and return nothing. */
         if (event->addr != 0) {
-            block_open(step);
+            derive_heap_block_open(step);
         }
         return VARVE_OK;
     }

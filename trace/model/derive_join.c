@@ -13,13 +13,13 @@
 
 #include <stdbool.h>
 
-static bool is_large(uint64_t value, uint64_t total)
+static bool derive_join_is_large(uint64_t value, uint64_t total)
 {
     return value > 0 && value >= total / JOIN_SHARE + (total % JOIN_SHARE != 0);
 }
 
 /* What is compared, of a domain. */
-static void add_domain(const struct domain_totals *totals, struct callsite_total *sum, size_t *callsites)
+static void derive_join_add_domain(const struct domain_totals *totals, struct callsite_total *sum, size_t *callsites)
 {
     sum->allocations += totals->all.allocations;
     sum->bytes += totals->all.bytes;
@@ -28,14 +28,15 @@ static void add_domain(const struct domain_totals *totals, struct callsite_total
     *callsites = totals->callsite_limit > *callsites ? totals->callsite_limit : *callsites;
 }
 
-static uint8_t size_of(const struct callsite_total *callsite, const struct callsite_total *domain)
+static uint8_t derive_join_size_of(const struct callsite_total *callsite, const struct callsite_total *domain)
 {
     if (callsite->allocations == 0) {
         return JOIN_UNUSED;
     }
-    return is_large(callsite->allocations, domain->allocations) || is_large(callsite->bytes, domain->bytes) ||
-                   is_large(callsite->peak_bytes, domain->peak_bytes) ||
-                   is_large(callsite->left_bytes, domain->left_bytes)
+    return derive_join_is_large(callsite->allocations, domain->allocations) ||
+                   derive_join_is_large(callsite->bytes, domain->bytes) ||
+                   derive_join_is_large(callsite->peak_bytes, domain->peak_bytes) ||
+                   derive_join_is_large(callsite->left_bytes, domain->left_bytes)
                ? JOIN_LARGE
                : JOIN_SMALL;
 }
@@ -46,14 +47,14 @@ static void domain_sizes(const struct derive *derive, enum domain domain, uint8_
     struct callsite_total all = {0};
     size_t callsites = 0;
     for (unsigned device = 0; device < domain_devices(domain); device++) {
-        add_domain(&derive->domains[slot_of(domain, device)], &all, &callsites);
+        derive_join_add_domain(&derive->domains[slot_of(domain, device)], &all, &callsites);
     }
     for (size_t i = 0; i < limit && i < callsites; i++) {
         struct callsite_total one = {0};
         for (unsigned device = 0; device < domain_devices(domain); device++) {
             totals_callsite_add(&derive->domains[slot_of(domain, device)], (uint32_t)i, &one);
         }
-        uint8_t size = size_of(&one, &all);
+        uint8_t size = derive_join_size_of(&one, &all);
         sizes[i] = size > sizes[i] ? size : sizes[i];
     }
 }

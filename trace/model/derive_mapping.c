@@ -56,7 +56,7 @@ static int span_begin(struct span *span, const struct derive_step *step, enum do
     return error;
 }
 
-static void span_end(const struct span *span)
+static void derive_mapping_span_end(const struct span *span)
 {
     for (unsigned i = 0; i < 2; i++) {
         if (span->has_changed[i]) {
@@ -66,7 +66,7 @@ static void span_end(const struct span *span)
 }
 
 /* End everything in [start, end); parts outside live on as remainders. Returns the first id that ended. */
-static uint64_t span_clear(struct span *span, uint64_t start, uint64_t end)
+static uint64_t derive_mapping_span_clear(struct span *span, uint64_t start, uint64_t end)
 {
     struct ranges *ranges = &span->steps[0].process->ranges;
     const struct scratch *scratch = &span->steps[0].derive->scratch;
@@ -127,12 +127,12 @@ int derive_mmap(struct derive_step *step, struct varve_message *message)
         totals_fail(&own->totals);
         return VARVE_OK;
     }
-    span_clear(&span, event->addr, end);
+    derive_mapping_span_clear(&span, event->addr, end);
     event->id = derive_row_open(span_step(&span, domain), event->addr, event->size, event->cause, NULL);
     const struct range range = {.start = event->addr, .end = end, .id = event->id};
     ranges_insert(&step->process->ranges, &range);
     step->thread->last_alloc_id = event->id;
-    span_end(&span);
+    derive_mapping_span_end(&span);
     return VARVE_OK;
 }
 
@@ -154,7 +154,7 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
         step->thread->last_alloc_id = 0;
         return VARVE_OK;
     }
-    event->id = span_clear(&span, event->addr, end);
+    event->id = derive_mapping_span_clear(&span, event->addr, end);
     step->thread->last_alloc_id = 0;
     if (event->id == 0) {
         const bool has_lost_past = step->derive->has_lost_past;
@@ -164,6 +164,6 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
     }
     step->thread->unmapped_cause = event->cause;
     step->thread->unmapped_domain = scratch_peek(&step->derive->scratch, event->id)->domain;
-    span_end(&span);
+    derive_mapping_span_end(&span);
     return VARVE_OK;
 }

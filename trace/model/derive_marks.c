@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-static void name_take(const struct event *event, char name[MARK_NAME_BYTES + 1])
+static void derive_marks_name_take(const struct event *event, char name[MARK_NAME_BYTES + 1])
 {
     const uint64_t words[] = {event->addr, event->size, event->requested};
 
@@ -39,7 +39,7 @@ int derive_mark(const struct derive_step *step, struct varve_message *message)
     if (!ARRAY_GROW(derive->marks, derive->mark_capacity, derive->mark_count + 1) || !index_reserve(open)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a phase of the program");
     }
-    name_take(event, mark.name);
+    derive_marks_name_take(event, mark.name);
     uint64_t hash = index_hash(mark.name, MARK_NAME_BYTES, 0);
     uint64_t number = index_find(open, hash);
     if (event->kind == VARVE_KIND_MARK_BEGIN) {

@@ -51,7 +51,7 @@ void derive_remat_end(struct derive_process *process)
 /* ---- rows ---- */
 
 /* Space for whatever one event may add. */
-static int reserve(const struct derive_step *step, struct varve_message *message)
+static int derive_remat_reserve(const struct derive_step *step, struct varve_message *message)
 {
     struct derive_remat *remat = step->derive->remat;
     struct derive_process *process = step->process;
@@ -105,7 +105,7 @@ static struct derive_remat_storage *storage_get(const struct derive_step *step)
 
 /* ---- events ---- */
 
-static void name_take(const struct derive_step *step)
+static void derive_remat_name_take(const struct derive_step *step)
 {
     const struct event *event = step->event;
     const uint64_t words[] = {event->addr, event->size, event->requested, event->arg};
@@ -227,14 +227,14 @@ int derive_remat(const struct derive_step *step, struct varve_message *message)
 {
     const struct event *event = step->event;
     bool has_failed = (event->flags & VARVE_FLAG_FAILED) != 0;
-    int error = reserve(step, message);
+    int error = derive_remat_reserve(step, message);
     if (error != VARVE_OK) {
         return error;
     }
     bool is_wasted = false;
     switch (event->kind) {
     case VARVE_KIND_OP_NAME:
-        name_take(step);
+        derive_remat_name_take(step);
         break;
     case VARVE_KIND_OP:
         op_take(step);

@@ -21,7 +21,7 @@
 
 /* ---- rows ---- */
 
-static uint64_t row_add(struct derive *derive)
+static uint64_t derive_storages_row_add(struct derive *derive)
 {
     struct derive_storages *storages = &derive->storages;
     uint64_t id = storages->released;
@@ -75,7 +75,7 @@ static uint64_t allocation_at(const struct derive_step *step, unsigned device, u
 static struct scratch_storage *storage_open(const struct derive_step *step, enum storage_kind kind)
 {
     const struct event *event = step->event;
-    uint64_t id = row_add(step->derive);
+    uint64_t id = derive_storages_row_add(step->derive);
     struct scratch_storage *row = derive_storage_row(step->derive, id);
     *row = (struct scratch_storage){
         .number = event->id,
@@ -152,7 +152,7 @@ static void use_one(const struct derive_step *step, struct scratch_storage *row,
 }
 
 /* Elements came to it, or from it; what happens to a view happens to its base. */
-static void use(const struct derive_step *step, uint64_t number, bool is_write)
+static void derive_storages_use(const struct derive_step *step, uint64_t number, bool is_write)
 {
     struct scratch_storage *row = row_find(step, number);
 
@@ -208,8 +208,8 @@ int derive_storage(const struct derive_step *step, struct varve_message *message
     } else if (event->kind == VARVE_KIND_SHARE || event->kind == VARVE_KIND_MAP) {
         become(step, event->kind == VARVE_KIND_SHARE ? STORAGE_SHARED : STORAGE_MAPPED);
     } else if (event->kind == VARVE_KIND_COPY || event->kind == VARVE_KIND_CAST || event->kind == VARVE_KIND_TRANSFER) {
-        use(step, event->id, true);
-        use(step, event->requested, false);
+        derive_storages_use(step, event->id, true);
+        derive_storages_use(step, event->requested, false);
     } else if (event->kind == VARVE_KIND_LEAK) {
         leak(step);
     }

@@ -76,7 +76,7 @@ static void address_take_back(const struct api_step *step)
 
 /* ---- the end of a context ---- */
 
-static void reset(const struct api_step *step)
+static void device_api_reset(const struct api_step *step)
 {
     const struct event *event = step->step->event;
     unsigned context = event->pool & 0xfffU;
@@ -116,7 +116,7 @@ static bool takes_back(const struct event *event, const struct api_undo *undo)
 }
 
 /* Counted where the memory is, if that is known, else where the record says. */
-static void fail(const struct api_step *step, bool is_taken_back)
+static void device_api_fail(const struct api_step *step, bool is_taken_back)
 {
     struct derive_step *base = step->step;
     struct event *event = base->event;
@@ -165,7 +165,7 @@ static void event_apply(const struct api_step *step)
         vmm_release(step);
         break;
     case VARVE_KIND_DEV_RESET:
-        reset(step);
+        device_api_reset(step);
         break;
     default:
         break;
@@ -239,7 +239,7 @@ static int row_event(struct api_step *api, struct varve_message *message)
         return error;
     }
     if (has_failed) {
-        fail(api, takes_back(event, api->undo));
+        device_api_fail(api, takes_back(event, api->undo));
     } else {
         if (is_row) {
             api->undo->kind = closes(event->kind) ? event->kind : 0;
@@ -354,7 +354,7 @@ static const struct scratch_block *block_at(const struct walk *walk, uint64_t nu
 }
 
 /* A block row that an index holds; its scratch row, if it has one, is live and counted here. */
-static int walk_block(const struct walk *walk, const struct scratch_block *block, const uint64_t *addr)
+static int device_api_walk_block(const struct walk *walk, const struct scratch_block *block, const uint64_t *addr)
 {
     const struct derive *derive = walk->derive;
     if (block == NULL || block->id > derive->scratch.count) {
@@ -380,7 +380,7 @@ static int walk_live(const struct walk *walk)
     const struct index *live = &walk->index->live;
     for (uint64_t i = 0; i < index_slots(live); i++) {
         const struct index_slot *slot = &live->slots[i];
-        if (slot->number != 0 && walk_block(walk, block_at(walk, slot->number), &slot->key) != VARVE_OK) {
+        if (slot->number != 0 && device_api_walk_block(walk, block_at(walk, slot->number), &slot->key) != VARVE_OK) {
             return VARVE_ERROR_CORRUPT;
         }
     }
@@ -393,7 +393,7 @@ static int walk_handles(const struct walk *walk)
     for (uint64_t i = 0; i < index_slots(handles); i++) {
         const struct index_slot *slot = &handles->slots[i];
         const struct scratch_block *block = slot->number != 0 ? block_at(walk, slot->number) : NULL;
-        if (slot->number != 0 && (walk_block(walk, block, NULL) != VARVE_OK || block->handle != slot->key ||
+        if (slot->number != 0 && (device_api_walk_block(walk, block, NULL) != VARVE_OK || block->handle != slot->key ||
                                   (block->refs == 0 && block->maps == 0))) {
             return VARVE_ERROR_CORRUPT;
         }
@@ -419,7 +419,7 @@ static int walk_mappings(const struct walk *walk)
             return VARVE_ERROR_CORRUPT;
         }
         bool is_named = index_find(&walk->index->handles, block->handle) == range.id;
-        if (!is_named && (block->refs != 0 || (is_first && walk_block(walk, block, NULL) != VARVE_OK))) {
+        if (!is_named && (block->refs != 0 || (is_first && device_api_walk_block(walk, block, NULL) != VARVE_OK))) {
             return VARVE_ERROR_CORRUPT;
         }
     }

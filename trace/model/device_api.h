@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The events of the CUDA API. Apart from derive/ because most recordings need none of it.
+ * The events of the CUDA API. Apart from derive_*.c because most recordings need none of it.
  *
  * Invariants (derive_api_check), for every process that has not ended and each slot:
  *   block rows in the indexes that have a scratch row = rows of the slot with free_seq 0 = its total

@@ -51,7 +51,7 @@ bool names_reserve(struct derive *derive, const struct event *event)
 }
 
 /* The number of the device with this UUID: the one it has, else `wanted`, else the next free one. */
-static uint8_t number_of(struct derive_names *names, const uint64_t uuid[2], uint8_t wanted)
+static uint8_t device_labels_number_of(struct derive_names *names, const uint64_t uuid[2], uint8_t wanted)
 {
     if ((uuid[0] | uuid[1]) == 0) {
         return wanted; /* the driver does not know */
@@ -78,7 +78,7 @@ static void device_take(struct derive *derive, struct event *event)
     struct derive_process *process = derive->processes[event->process_id];
     const uint64_t uuid[2] = {event->addr, event->arg};
     uint8_t ordinal = (uint8_t)(event->is_stored ? event->id : event->device);
-    uint8_t number = number_of(names, uuid, ordinal);
+    uint8_t number = device_labels_number_of(names, uuid, ordinal);
     process->device_numbers[ordinal] = number;
     names->devices[number].total_bytes = event->size;
     names->ordinals[names->ordinal_count++] =
@@ -87,7 +87,7 @@ static void device_take(struct derive *derive, struct event *event)
     event->device = number;
 }
 
-static void name_take(struct derive *derive, const struct event *event)
+static void device_labels_name_take(struct derive *derive, const struct event *event)
 {
     const uint64_t words[4] = {event->addr, event->size, event->requested, event->arg};
     char *name = derive->names->devices[event->device].name;
@@ -131,7 +131,7 @@ void names_apply(struct derive *derive, struct event *event)
     uint8_t ordinal = (uint8_t)(event->is_stored ? event->id : event->device);
     event->device = names_device(derive, event);
     if (event->kind == VARVE_KIND_DEVICE_NAME) {
-        name_take(derive, event);
+        device_labels_name_take(derive, event);
     } else if (event->kind == VARVE_KIND_STREAM) {
         stream_take(derive, event, ordinal);
     } else if (event->kind == VARVE_KIND_POOL) {

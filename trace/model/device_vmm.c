@@ -22,7 +22,7 @@
 
 #include <stdlib.h>
 
-static struct scratch_block *block_of(const struct api_step *step, uint64_t number)
+static struct scratch_block *device_vmm_block_of(const struct api_step *step, uint64_t number)
 {
     return derive_block_row(step->step->derive, number);
 }
@@ -32,7 +32,7 @@ static uint64_t named(const struct api_step *step, uint64_t handle)
     return index_find(&step->index->handles, handle);
 }
 
-static uint64_t span_end(uint64_t addr, uint64_t size)
+static uint64_t device_vmm_span_end(uint64_t addr, uint64_t size)
 {
     return addr + size < addr ? UINT64_MAX : addr + size;
 }
@@ -40,7 +40,7 @@ static uint64_t span_end(uint64_t addr, uint64_t size)
 /* Nobody has its handle and nothing maps it. True if it had a name. */
 static bool memory_end(const struct api_step *step, uint64_t number, bool is_free)
 {
-    uint64_t handle = block_of(step, number)->handle;
+    uint64_t handle = device_vmm_block_of(step, number)->handle;
     bool was_named = named(step, handle) == number;
     if (was_named) {
         index_remove(&step->index->handles, handle);
@@ -52,7 +52,7 @@ static bool memory_end(const struct api_step *step, uint64_t number, bool is_fre
 /* A mapping goes, and with it the memory, if it was all that held it; returns what memory_end does. */
 static bool mapping_end(const struct api_step *step, const struct range *range, bool is_free)
 {
-    struct scratch_block *block = block_of(step, range->id);
+    struct scratch_block *block = device_vmm_block_of(step, range->id);
     ranges_remove(&step->index->mappings, range->start);
     block->maps--;
     return block->maps == 0 && block->refs == 0 && memory_end(step, range->id, is_free);
@@ -70,10 +70,10 @@ static void mappings_clear(const struct api_step *step, uint64_t start, uint64_t
 /* The handle means this memory from now on. */
 static void handle_assign(const struct api_step *step, uint64_t number)
 {
-    uint64_t handle = block_of(step, number)->handle;
+    uint64_t handle = device_vmm_block_of(step, number)->handle;
     uint64_t before = named(step, handle);
     if (before != 0 && before != number) {
-        struct scratch_block *block = block_of(step, before);
+        struct scratch_block *block = device_vmm_block_of(step, before);
         block->refs = 0;
         index_remove(&step->index->handles, handle);
         if (block->maps == 0) {
@@ -100,7 +100,7 @@ bool vmm_reserve(const struct api_step *step)
     if (event->flags & VARVE_FLAG_FAILED) {
         return ranges_reserve(&step->index->mappings, (uint32_t)undo->count);
     }
-    uint64_t end = span_end(event->addr, event->size);
+    uint64_t end = device_vmm_span_end(event->addr, event->size);
     struct range range;
     size_t count = 0;
     for (uint64_t at = event->addr; ranges_first(&step->index->mappings, at, end, &range); at = range.end) {
@@ -122,7 +122,7 @@ void vmm_create(const struct api_step *step)
     }
     if (is_retained || (is_imported && number != 0)) {
         if (number != 0) {
-            struct scratch_block *block = block_of(step, number);
+            struct scratch_block *block = device_vmm_block_of(step, number);
             block->refs += block->refs < UINT32_MAX;
             event->id = block->id;
         }
@@ -133,15 +133,15 @@ void vmm_create(const struct api_step *step)
         derive_size_check(step->step);
     }
     number = api_open(step, domain, 0);
-    block_of(step, number)->handle = event->arg;
-    block_of(step, number)->refs = 1;
+    device_vmm_block_of(step, number)->handle = event->arg;
+    device_vmm_block_of(step, number)->refs = 1;
     handle_assign(step, number);
 }
 
 void vmm_map(const struct api_step *step)
 {
     struct event *event = step->step->event;
-    uint64_t end = span_end(event->addr, event->size);
+    uint64_t end = device_vmm_span_end(event->addr, event->size);
     event->id = 0;
     if (end <= event->addr) {
         return;
@@ -151,7 +151,7 @@ void vmm_map(const struct api_step *step)
     if (number == 0) {
         return;
     }
-    struct scratch_block *block = block_of(step, number);
+    struct scratch_block *block = device_vmm_block_of(step, number);
     const struct range range = {.start = event->addr, .end = end, .id = number};
     block->maps++;
     ranges_insert(&step->index->mappings, &range);
@@ -166,7 +166,7 @@ void vmm_unmap(const struct api_step *step)
 {
     struct event *event = step->step->event;
     struct api_undo *undo = step->undo;
-    uint64_t end = span_end(event->addr, event->size);
+    uint64_t end = device_vmm_span_end(event->addr, event->size);
     uint64_t size = event->size;
     uint64_t id = 0;
     struct range range;
@@ -188,8 +188,8 @@ void vmm_release(const struct api_step *step)
     struct event *event = step->step->event;
     uint64_t number = named(step, event->arg);
     event->id = 0;
-    if (number != 0 && block_of(step, number)->refs > 0) {
-        struct scratch_block *block = block_of(step, number);
+    if (number != 0 && device_vmm_block_of(step, number)->refs > 0) {
+        struct scratch_block *block = device_vmm_block_of(step, number);
         step->undo->block = number;
         step->undo->was_named = false;
         block->refs--;
@@ -214,7 +214,7 @@ static void unmap_take_back(const struct api_step *step)
         if (!api_reopen(step, range->id, undo->seq)) {
             continue;
         }
-        block_of(step, range->id)->maps++;
+        device_vmm_block_of(step, range->id)->maps++;
         ranges_insert(&step->index->mappings, range);
         if (undo->mappings[i].was_named) {
             handle_assign(step, range->id);
@@ -234,7 +234,7 @@ void vmm_take_back(const struct api_step *step)
     if (undo->kind == VARVE_KIND_VMM_UNMAP) {
         unmap_take_back(step);
     } else if (undo->block != 0 && api_reopen(step, undo->block, undo->seq)) {
-        block_of(step, undo->block)->refs++;
+        device_vmm_block_of(step, undo->block)->refs++;
         handle_assign(step, undo->block);
         api_describe_row(step, undo->block);
     }
@@ -248,14 +248,15 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
     struct index *handles = &step->index->handles;
     struct range range;
     for (uint64_t at = 0; ranges_first(mappings, at, UINT64_MAX, &range); at = range.end) {
-        struct scratch_block *block = block_of(step, range.id);
+        struct scratch_block *block = device_vmm_block_of(step, range.id);
         if (api_is_of(block, device, context)) {
             block->refs = 0;
             mapping_end(step, &range, true);
         }
     }
     for (uint64_t i = 0; i < index_slots(handles);) {
-        struct scratch_block *block = handles->slots[i].number != 0 ? block_of(step, handles->slots[i].number) : NULL;
+        struct scratch_block *block =
+            handles->slots[i].number != 0 ? device_vmm_block_of(step, handles->slots[i].number) : NULL;
         if (block != NULL && api_is_of(block, device, context)) {
             block->refs = 0;
             memory_end(step, handles->slots[i].number, true); /* another one may be in its slot now */
@@ -271,7 +272,7 @@ bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *in
 {
     struct range range;
     uint64_t number = index_find(&index->handles, event->arg);
-    uint64_t end = span_end(event->addr, event->size);
+    uint64_t end = device_vmm_span_end(event->addr, event->size);
     bool has_ref = number != 0 && derive_block_row(derive, number)->refs > 0;
     switch (event->kind) {
     case VARVE_KIND_VMM_CREATE:

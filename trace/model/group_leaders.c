@@ -14,7 +14,7 @@
 
 enum order { ORDER_LIVE, ORDER_BYTES, ORDER_RATE, ORDERS };
 
-static uint64_t key_of(const struct leader *leader, enum order order)
+static uint64_t group_leaders_key_of(const struct leader *leader, enum order order)
 {
     switch (order) {
     case ORDER_LIVE:
@@ -34,12 +34,12 @@ struct best {
 
 static void best_add(struct best *best, const struct leader *leader, enum order order)
 {
-    const uint64_t key = key_of(leader, order);
+    const uint64_t key = group_leaders_key_of(leader, order);
     size_t at = best->count;
-    if (key == 0 || (best->count == best->most && key <= key_of(&best->rows[best->count - 1], order))) {
+    if (key == 0 || (best->count == best->most && key <= group_leaders_key_of(&best->rows[best->count - 1], order))) {
         return;
     }
-    while (at > 0 && key_of(&best->rows[at - 1], order) < key) {
+    while (at > 0 && group_leaders_key_of(&best->rows[at - 1], order) < key) {
         at--;
     }
     best->count += best->count < best->most;
@@ -68,7 +68,7 @@ static struct slots slots_of(const struct derive *derive, enum domain domain)
     return slots;
 }
 
-static int compare_rows(const void *left, const void *right)
+static int group_leaders_compare_rows(const void *left, const void *right)
 {
     const struct leader *a = left, *b = right;
     if (a->domain != b->domain) {
@@ -113,14 +113,14 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
 }
 
 /* Who leads in several orders is there once. */
-static void unite(struct leaders *leaders)
+static void group_leaders_unite(struct leaders *leaders)
 {
     if (leaders->count > 0) {
-        qsort(leaders->rows, leaders->count, sizeof(*leaders->rows), compare_rows);
+        qsort(leaders->rows, leaders->count, sizeof(*leaders->rows), group_leaders_compare_rows);
     }
     size_t kept = 0;
     for (size_t i = 0; i < leaders->count; i++) {
-        if (kept == 0 || compare_rows(&leaders->rows[kept - 1], &leaders->rows[i]) != 0) {
+        if (kept == 0 || group_leaders_compare_rows(&leaders->rows[kept - 1], &leaders->rows[i]) != 0) {
             leaders->rows[kept++] = leaders->rows[i];
         }
     }
@@ -139,7 +139,7 @@ int leaders_look(struct leaders *leaders, const struct derive *derive, size_t mo
             return VARVE_ERROR_NO_MEMORY;
         }
     }
-    unite(leaders);
+    group_leaders_unite(leaders);
     return VARVE_OK;
 }
 

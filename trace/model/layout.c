@@ -191,8 +191,8 @@ static void block_lose(const struct layout_block *block, const struct layout_cha
 
 /* Nothing is known of [start, end) afterwards; parts of blocks outside it are free. `kept` stays even without
  * memory. */
-static void span_clear(struct varve_layout *layout, uint64_t start, uint64_t end, uint32_t kept,
-                       const struct layout_change *change)
+static void layout_span_clear(struct varve_layout *layout, uint64_t start, uint64_t end, uint32_t kept,
+                              const struct layout_change *change)
 {
     struct range range;
     while (ranges_first(&layout->ranges, start, end, &range)) {
@@ -330,7 +330,7 @@ static uint64_t span_run_end(const struct varve_layout *layout, uint64_t start, 
 
 /* ---- events about segments ---- */
 
-static uint64_t span_end(const struct event *event)
+static uint64_t layout_span_end(const struct event *event)
 {
     uint64_t end = event->addr + event->size;
     return end < event->addr ? UINT64_MAX : end;
@@ -345,20 +345,20 @@ static struct layout_segment segment_of(const struct event *event)
                                    .pool = event->pool};
 }
 
-static void segment_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
+static void layout_segment_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     const struct layout_segment segment = segment_of(event);
-    span_clear(layout, event->addr, span_end(event), 0, change);
+    layout_span_clear(layout, event->addr, layout_span_end(event), 0, change);
     change->segment = layout_segment_add(layout, &segment);
     change->is_new_segment = true;
-    const struct layout_block block = {.segment = change->segment, .size = span_end(event) - event->addr};
-    layout_block_add(layout, event->addr, span_end(event), &block);
+    const struct layout_block block = {.segment = change->segment, .size = layout_span_end(event) - event->addr};
+    layout_block_add(layout, event->addr, layout_span_end(event), &block);
 }
 
 static void segment_free(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     struct range range;
-    uint64_t end = span_end(event);
+    uint64_t end = layout_span_end(event);
     if (!layout_range_at(layout, event->addr, &range)) {
         return;
     }
@@ -368,14 +368,14 @@ static void segment_free(struct varve_layout *layout, const struct event *event,
         end = segment->addr + segment->mapped;
     }
     end = span_run_end(layout, event->addr, end, &range);
-    span_clear(layout, event->addr, end, change->segment, change);
+    layout_span_clear(layout, event->addr, end, change->segment, change);
 }
 
 /* The segment that a mapping at [addr, end) makes larger: by its number, else the one that ends or begins
  * there. */
-static uint32_t segment_find(const struct varve_layout *layout, const struct event *event)
+static uint32_t layout_segment_find(const struct varve_layout *layout, const struct event *event)
 {
-    uint64_t end = span_end(event);
+    uint64_t end = layout_span_end(event);
     for (size_t i = 0; i < layout->expandable_count && event->arg != 0; i++) {
         if (layout->segments[layout->expandable[i] - 1].number == (uint32_t)event->arg) {
             return layout->expandable[i];
@@ -471,11 +471,11 @@ static void segments_fuse(struct varve_layout *layout, uint64_t end, uint32_t nu
     segment_drop_empty(layout, other, change);
 }
 
-static void segment_map(struct varve_layout *layout, const struct event *event, struct layout_change *change)
+static void layout_segment_map(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    uint64_t end = span_end(event);
-    uint32_t number = segment_find(layout, event);
-    span_clear(layout, event->addr, end, number, change);
+    uint64_t end = layout_span_end(event);
+    uint32_t number = layout_segment_find(layout, event);
+    layout_span_clear(layout, event->addr, end, number, change);
     if (number == 0) {
         struct layout_segment segment = segment_of(event);
         segment.is_expandable = true;
@@ -498,7 +498,7 @@ static void segment_map(struct varve_layout *layout, const struct event *event, 
 static void segment_unmap(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     struct range range;
-    struct range gone = {.start = event->addr, .end = span_end(event)};
+    struct range gone = {.start = event->addr, .end = layout_span_end(event)};
     if (!layout_range_at(layout, event->addr, &range)) {
         return;
     }
@@ -506,7 +506,7 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
     uint64_t requested = layout_block_of(layout, &range)->requested;
     gone.id = requested < UINT64_MAX ? requested + 1 : requested; /* 0 is no id */
     gone.end = span_run_end(layout, gone.start, gone.end, &range);
-    span_clear(layout, gone.start, gone.end, change->segment, change);
+    layout_span_clear(layout, gone.start, gone.end, change->segment, change);
     struct range side;
     /* the parts of the block on both sides are new objects */
     if (range.end > gone.end && layout_range_at(layout, gone.end, &side)) {
@@ -537,7 +537,7 @@ static void block_release(struct varve_layout *layout, const struct range *range
     }
 }
 
-static void block_free(struct varve_layout *layout, const struct event *event, struct layout_change *change)
+static void layout_block_free(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     struct range range;
     if (!layout_range_at(layout, event->addr, &range) || range.start != event->addr ||
@@ -579,7 +579,7 @@ static uint32_t range_prepare(struct varve_layout *layout, const struct event *e
         *end = run_end; /* a segment ends where it ends */
         layout->has_cut = true;
     }
-    span_clear(layout, event->addr, *end, number, change);
+    layout_span_clear(layout, event->addr, *end, number, change);
     if (number == 0) {
         struct layout_segment segment = segment_of(event);
         segment.id = 0;
@@ -599,7 +599,7 @@ static uint64_t rounded_size(const struct event *event)
 
 static void block_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    uint64_t end = span_end(event);
+    uint64_t end = layout_span_end(event);
     struct range *free_range = ranges_at(&layout->ranges, event->addr);
     const struct layout_block *old = free_range != NULL ? layout_block_of(layout, free_range) : NULL;
     struct layout_block block = {
@@ -635,7 +635,7 @@ static void block_cut(struct varve_layout *layout, struct range *range, uint64_t
 
 static void block_split(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    uint64_t middle = span_end(event);
+    uint64_t middle = layout_span_end(event);
     uint64_t end = middle + event->requested;
     layout->has_merge_events = true;
     struct range last = {0};
@@ -649,7 +649,7 @@ static void block_split(struct varve_layout *layout, const struct event *event, 
     block_cut(layout, ranges_at(&layout->ranges, event->addr), middle);
 }
 
-static void block_merge(struct varve_layout *layout, const struct event *event, struct layout_change *change)
+static void layout_block_merge(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     uint64_t start = event->arg < event->addr ? event->arg : event->addr;
     uint64_t wanted = start + event->size;
@@ -679,7 +679,7 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
 void layout_apply(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     bool is_free = event->kind == VARVE_KIND_FREE_REQUESTED || event->kind == VARVE_KIND_FREE_COMPLETED;
-    bool is_empty = !is_free && span_end(event) <= event->addr;
+    bool is_empty = !is_free && layout_span_end(event) <= event->addr;
     if (event->addr == 0 || is_empty || (event->flags & VARVE_FLAG_FAILED)) {
         return;
     }
@@ -689,22 +689,22 @@ void layout_apply(struct varve_layout *layout, const struct event *event, struct
         break;
     case VARVE_KIND_FREE_REQUESTED:
     case VARVE_KIND_FREE_COMPLETED:
-        block_free(layout, event, change);
+        layout_block_free(layout, event, change);
         break;
     case VARVE_KIND_SPLIT:
         block_split(layout, event, change);
         break;
     case VARVE_KIND_MERGE:
-        block_merge(layout, event, change);
+        layout_block_merge(layout, event, change);
         break;
     case VARVE_KIND_SEGMENT_ALLOC:
-        segment_alloc(layout, event, change);
+        layout_segment_alloc(layout, event, change);
         break;
     case VARVE_KIND_SEGMENT_FREE:
         segment_free(layout, event, change);
         break;
     case VARVE_KIND_SEGMENT_MAP:
-        segment_map(layout, event, change);
+        layout_segment_map(layout, event, change);
         break;
     case VARVE_KIND_SEGMENT_UNMAP:
         segment_unmap(layout, event, change);
@@ -733,7 +733,7 @@ struct walk {
     uint64_t *mapped; /* by segment */
 };
 
-static int walk_range(void *context, const struct range *range)
+static int layout_walk_range(void *context, const struct range *range)
 {
     struct walk *walk = context;
     const struct varve_layout *layout = walk->layout;
@@ -762,7 +762,7 @@ int layout_check(const struct varve_layout *layout)
         return VARVE_ERROR_NO_MEMORY;
     }
     int error = ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
-    VARVE_THEN(error, ranges_each(&layout->ranges, walk_range, &walk));
+    VARVE_THEN(error, ranges_each(&layout->ranges, layout_walk_range, &walk));
     for (uint32_t i = 0; i < layout->segment_limit && error == VARVE_OK; i++) {
         error = layout->segments[i].mapped == walk.mapped[i] ? VARVE_OK : VARVE_ERROR_CORRUPT;
     }

@@ -47,7 +47,7 @@ struct encoder {
     uint32_t segment; /* of the block before */
 };
 
-static void put(struct encoder *encoder, uint64_t value)
+static void layout_code_put(struct encoder *encoder, uint64_t value)
 {
     while (value >= 0x80) {
         encoder->bytes[encoder->used++] = (uint8_t)(value | 0x80);
@@ -57,17 +57,17 @@ static void put(struct encoder *encoder, uint64_t value)
 }
 
 /* A number that may be negative. */
-static uint64_t fold(uint64_t value)
+static uint64_t layout_code_fold(uint64_t value)
 {
     return value << 1 ^ (0 - (value >> 63));
 }
 
-static uint64_t unfold(uint64_t value)
+static uint64_t layout_code_unfold(uint64_t value)
 {
     return value >> 1 ^ (0 - (value & 1));
 }
 
-static int put_block(void *context, const struct range *range)
+static int layout_code_put_block(void *context, const struct range *range)
 {
     struct encoder *encoder = context;
     const struct layout_block *block = &encoder->layout->blocks[range->id - 1];
@@ -77,17 +77,17 @@ static int put_block(void *context, const struct range *range)
     flags |= block->size != extent ? FLAG_SIZE : 0;
     flags |= range->start != encoder->end ? FLAG_GAP : 0;
     flags |= extent % UNIT != 0 ? FLAG_BYTES : 0;
-    put(encoder, flags);
-    put(encoder, flags & FLAG_BYTES ? extent : extent / UNIT);
-    put(encoder, fold(extent - block->requested));
+    layout_code_put(encoder, flags);
+    layout_code_put(encoder, flags & FLAG_BYTES ? extent : extent / UNIT);
+    layout_code_put(encoder, layout_code_fold(extent - block->requested));
     if (flags & FLAG_GAP) {
-        put(encoder, range->start - encoder->end);
+        layout_code_put(encoder, range->start - encoder->end);
     }
     if (flags & FLAG_SEGMENT) {
-        put(encoder, block->segment);
+        layout_code_put(encoder, block->segment);
     }
     if (flags & FLAG_SIZE) {
-        put(encoder, block->size);
+        layout_code_put(encoder, block->size);
     }
     encoder->end = range->end;
     encoder->segment = block->segment;
@@ -97,9 +97,9 @@ static int put_block(void *context, const struct range *range)
 static int put_unmapped(void *context, const struct range *range)
 {
     struct encoder *encoder = context;
-    put(encoder, range->start - encoder->end);
-    put(encoder, range->end - range->start);
-    put(encoder, range->id);
+    layout_code_put(encoder, range->start - encoder->end);
+    layout_code_put(encoder, range->end - range->start);
+    layout_code_put(encoder, range->id);
     encoder->end = range->end;
     return 0;
 }
@@ -114,23 +114,24 @@ size_t layout_encode_bound(const struct varve_layout *layout)
 size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes)
 {
     struct encoder encoder = {.layout = layout, .bytes = bytes};
-    put(&encoder, CODE_VERSION);
-    put(&encoder, (layout->has_merge_events ? FLAG_MERGES : 0) | (layout->has_cut ? FLAG_CUT : 0));
+    layout_code_put(&encoder, CODE_VERSION);
+    layout_code_put(&encoder, (layout->has_merge_events ? FLAG_MERGES : 0) | (layout->has_cut ? FLAG_CUT : 0));
     /* Unused slots stand for themselves: a segment without memory. */
-    put(&encoder, layout->segment_limit);
+    layout_code_put(&encoder, layout->segment_limit);
     for (uint32_t i = 0; i < layout->segment_limit; i++) {
         const struct layout_segment *segment = &layout->segments[i];
-        put(&encoder, segment->id);
-        put(&encoder, segment->addr);
-        put(&encoder, segment->number);
-        put(&encoder, segment->stream);
-        put(&encoder, segment->pool);
-        put(&encoder, (segment->is_expandable ? FLAG_EXPANDABLE : 0) | (segment->is_implied ? FLAG_IMPLIED : 0));
+        layout_code_put(&encoder, segment->id);
+        layout_code_put(&encoder, segment->addr);
+        layout_code_put(&encoder, segment->number);
+        layout_code_put(&encoder, segment->stream);
+        layout_code_put(&encoder, segment->pool);
+        layout_code_put(&encoder,
+                        (segment->is_expandable ? FLAG_EXPANDABLE : 0) | (segment->is_implied ? FLAG_IMPLIED : 0));
     }
-    put(&encoder, layout->ranges.count);
-    ranges_each(&layout->ranges, put_block, &encoder);
+    layout_code_put(&encoder, layout->ranges.count);
+    ranges_each(&layout->ranges, layout_code_put_block, &encoder);
     encoder.end = 0;
-    put(&encoder, layout->unmapped.count);
+    layout_code_put(&encoder, layout->unmapped.count);
     ranges_each(&layout->unmapped, put_unmapped, &encoder);
     return encoder.used;
 }
@@ -143,7 +144,7 @@ struct decoder {
     bool is_bad;
 };
 
-static uint64_t get(struct decoder *decoder)
+static uint64_t layout_code_get(struct decoder *decoder)
 {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -175,14 +176,14 @@ static struct range range_make(struct decoder *decoder, uint64_t *end, uint64_t 
 
 static int get_segments(struct varve_layout *layout, struct decoder *decoder)
 {
-    uint64_t count = get(decoder);
+    uint64_t count = layout_code_get(decoder);
     for (uint64_t i = 0; i < count && !decoder->is_bad; i++) {
-        struct layout_segment segment = {.id = get(decoder)};
-        segment.addr = get(decoder);
-        segment.number = (uint32_t)get(decoder);
-        segment.stream = (uint16_t)get(decoder);
-        segment.pool = (uint16_t)get(decoder);
-        uint64_t flags = get(decoder);
+        struct layout_segment segment = {.id = layout_code_get(decoder)};
+        segment.addr = layout_code_get(decoder);
+        segment.number = (uint32_t)layout_code_get(decoder);
+        segment.stream = (uint16_t)layout_code_get(decoder);
+        segment.pool = (uint16_t)layout_code_get(decoder);
+        uint64_t flags = layout_code_get(decoder);
         segment.is_expandable = flags & FLAG_EXPANDABLE;
         segment.is_implied = flags & FLAG_IMPLIED;
         if (!layout_reserve(layout)) {
@@ -195,19 +196,19 @@ static int get_segments(struct varve_layout *layout, struct decoder *decoder)
 
 static int get_blocks(struct varve_layout *layout, struct decoder *decoder)
 {
-    uint64_t count = get(decoder);
+    uint64_t count = layout_code_get(decoder);
     uint64_t end = 0;
     struct layout_block block = {0};
     for (uint64_t i = 0; i < count && !decoder->is_bad; i++) {
-        uint64_t flags = get(decoder);
-        uint64_t extent = get(decoder) * (flags & FLAG_BYTES ? 1 : UNIT);
-        block.requested = extent - unfold(get(decoder));
-        const struct range range = range_make(decoder, &end, flags & FLAG_GAP ? get(decoder) : 0, extent);
+        uint64_t flags = layout_code_get(decoder);
+        uint64_t extent = layout_code_get(decoder) * (flags & FLAG_BYTES ? 1 : UNIT);
+        block.requested = extent - layout_code_unfold(layout_code_get(decoder));
+        const struct range range = range_make(decoder, &end, flags & FLAG_GAP ? layout_code_get(decoder) : 0, extent);
         block.state = flags & FLAG_STATE;
         if (flags & FLAG_SEGMENT) {
-            block.segment = (uint32_t)get(decoder);
+            block.segment = (uint32_t)layout_code_get(decoder);
         }
-        block.size = flags & FLAG_SIZE ? get(decoder) : extent;
+        block.size = flags & FLAG_SIZE ? layout_code_get(decoder) : extent;
         if (decoder->is_bad || block.segment == 0 || block.segment > layout->segment_limit ||
             block.state > VARVE_LAYOUT_PENDING || (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
             return VARVE_ERROR_CORRUPT;
@@ -222,12 +223,12 @@ static int get_blocks(struct varve_layout *layout, struct decoder *decoder)
 
 static int get_unmapped(struct varve_layout *layout, struct decoder *decoder)
 {
-    uint64_t count = get(decoder);
+    uint64_t count = layout_code_get(decoder);
     uint64_t end = 0;
     for (uint64_t i = 0; i < count && !decoder->is_bad; i++) {
-        uint64_t gap = get(decoder);
-        struct range range = range_make(decoder, &end, gap, get(decoder));
-        range.id = get(decoder);
+        uint64_t gap = layout_code_get(decoder);
+        struct range range = range_make(decoder, &end, gap, layout_code_get(decoder));
+        range.id = layout_code_get(decoder);
         if (decoder->is_bad || range.id == 0) {
             return VARVE_ERROR_CORRUPT;
         }
@@ -258,10 +259,10 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
 {
     struct decoder decoder = {.bytes = bytes, .left = count};
     layout_clear(layout);
-    if (get(&decoder) != CODE_VERSION || decoder.is_bad) {
+    if (layout_code_get(&decoder) != CODE_VERSION || decoder.is_bad) {
         return VARVE_ERROR_CORRUPT;
     }
-    uint64_t flags = get(&decoder);
+    uint64_t flags = layout_code_get(&decoder);
     layout->has_merge_events = flags & FLAG_MERGES;
     layout->has_cut = flags & FLAG_CUT;
     int error = get_segments(layout, &decoder);

@@ -17,7 +17,7 @@
 
 #define ISLANDS_PER_EVENT 4U
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t layout_islands_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -46,7 +46,7 @@ static struct island *island_of(const struct islands *islands, uint64_t number)
 }
 
 /* Allocators have few pools and streams, and new islands are rare. */
-static uint32_t pool_find(struct islands *islands, uint16_t pool, uint16_t stream)
+static uint32_t layout_islands_pool_find(struct islands *islands, uint16_t pool, uint16_t stream)
 {
     uint32_t key = (uint32_t)pool << 16 | stream;
     for (size_t i = 0; i < islands->pool_count; i++) {
@@ -118,7 +118,7 @@ static uint64_t fresh_bytes(const struct islands *islands, uint64_t start, uint6
     uint64_t bytes = 0;
     struct range range = {.end = start};
     while (range.end < end && ranges_first(&islands->fresh, range.end, end, &range)) {
-        bytes += least(range.end, end) - (range.start > start ? range.start : start);
+        bytes += layout_islands_least(range.end, end) - (range.start > start ? range.start : start);
     }
     return bytes;
 }
@@ -129,7 +129,7 @@ static uint64_t fresh_take(struct islands *islands, uint64_t start, uint64_t end
     uint64_t bytes = 0;
     struct range range;
     while (ranges_first(&islands->fresh, start, end, &range)) {
-        uint64_t last = least(range.end, end), first = range.start > start ? range.start : start;
+        uint64_t last = layout_islands_least(range.end, end), first = range.start > start ? range.start : start;
         const struct range rest = {.start = end, .end = range.end, .id = 1};
         bytes += last - first;
         if (range.start < start) {
@@ -155,7 +155,7 @@ struct ladder islands_ladder(const struct islands *islands)
 
 void islands_want(struct islands *islands, uint16_t pool, uint16_t stream)
 {
-    islands->wanted = pool_find(islands, pool, stream);
+    islands->wanted = layout_islands_pool_find(islands, pool, stream);
 }
 
 /* ---- memory ---- */
@@ -174,7 +174,7 @@ static void island_absorb(struct islands *islands, const struct range *range, co
     slot_drop(islands, next->id);
 }
 
-static bool is_of(const struct islands *islands, const struct range *range, uint32_t segment)
+static bool layout_islands_is_of(const struct islands *islands, const struct range *range, uint32_t segment)
 {
     return range->id != 0 && island_of(islands, range->id)->segment == segment;
 }
@@ -188,18 +188,18 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
     if (ranges_at(&islands->ranges, start) != NULL) {
         return;
     }
-    island.pool = pool_find(islands, owner->pool, owner->stream);
+    island.pool = layout_islands_pool_find(islands, owner->pool, owner->stream);
     island_count(islands, &island, end - start);
     island_add(islands, start, end, &island);
     ranges_insert(&islands->fresh, &fresh);
     struct range before, after;
     ranges_around(&islands->ranges, start, &before, &after);
     struct range range = *ranges_at(&islands->ranges, start);
-    if (after.start == end && is_of(islands, &after, segment)) {
+    if (after.start == end && layout_islands_is_of(islands, &after, segment)) {
         island_absorb(islands, &range, &after);
         range.end = after.end;
     }
-    if (before.end == start && is_of(islands, &before, segment)) {
+    if (before.end == start && layout_islands_is_of(islands, &before, segment)) {
         island_absorb(islands, &before, &range);
     }
 }
@@ -260,10 +260,11 @@ void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, ui
 {
     struct range range = {.end = from > 0 ? from - 1 : 0}, last = {0};
     while (ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
-        if (is_of(islands, &range, segment) && range.start >= from) {
+        if (layout_islands_is_of(islands, &range, segment) && range.start >= from) {
             island_of(islands, range.id)->segment = other;
         }
-        if (last.end == range.start && is_of(islands, &last, other) && is_of(islands, &range, other)) {
+        if (last.end == range.start && layout_islands_is_of(islands, &last, other) &&
+            layout_islands_is_of(islands, &range, other)) {
             island_absorb(islands, &last, &range);
             range = (struct range){.start = last.start, .end = range.end, .id = last.id};
         }
@@ -278,8 +279,8 @@ void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, ui
 static void block_count(struct ladder *sums, const struct layout_block *block, uint64_t extent, int sign)
 {
     uint64_t factor = (uint64_t)(int64_t)sign;
-    uint64_t live = least(block->requested, extent);
-    uint64_t rounded = least(block->rounded > live ? block->rounded : live, extent);
+    uint64_t live = layout_islands_least(block->requested, extent);
+    uint64_t rounded = layout_islands_least(block->rounded > live ? block->rounded : live, extent);
     if (block->state == VARVE_LAYOUT_PENDING) {
         sums->bytes[LADDER_PENDING] += factor * extent;
         return;
@@ -340,7 +341,7 @@ static bool is_island(struct walk *walk, const struct range *range)
     struct range before, after;
     ranges_around(&islands->ranges, range->start, &before, &after);
     if (block.end != range->end || active != island->active || fresh != island->fresh ||
-        (after.start == range->end && is_of(islands, &after, island->segment))) {
+        (after.start == range->end && layout_islands_is_of(islands, &after, island->segment))) {
         return false;
     }
     uint64_t free_bytes = range->end - range->start - active;

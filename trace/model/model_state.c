@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One event on its way through the derivation: rows that open and close, and the totals that they are counted in. What
- * each kind of event does is in derive/ and device/, which call this.
+ * each kind of event does is in derive_*.c and device_*.c, which call this.
  */
 #include "trace/model/model_state.h"
 
@@ -105,7 +105,7 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
 }
 
 /* What totals_reserve would find in order, found at once: it is asked for every event. */
-static inline bool has_space(const struct total *total)
+static inline bool model_state_has_space(const struct total *total)
 {
     return total->samples.count < total->samples.capacity;
 }
@@ -117,7 +117,8 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
     struct domain_totals *totals = &step->derive->domains[slot];
     struct total **list = step->process->totals[domain];
     struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
-    if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all) || !has_space(total)) {
+    if (total == NULL || event->callsite >= totals->callsite_limit || !model_state_has_space(&totals->all) ||
+        !model_state_has_space(total)) {
         int error = totals_reserve(totals, step->process, event->process_id, slot, event->callsite);
         if (error != VARVE_OK) {
             return varve_message_set(message, error, "no memory for totals");

@@ -105,7 +105,7 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
 }
 
 /* The row of a call site in `shares`, made if it is new: totals_share_reserve came before. */
-static struct callsite_total *share_of(struct callsite_shares *shares, uint32_t callsite)
+static struct callsite_total *model_totals_share_of(struct callsite_shares *shares, uint32_t callsite)
 {
     uint64_t number = index_find(&shares->index, callsite);
     if (number == 0) {
@@ -143,7 +143,7 @@ static inline unsigned callsites_touch(const struct totals_step *step, const str
         return 1;
     }
     both[0]->is_shared = true;
-    both[1] = share_of(&step->process->shares, row->callsite);
+    both[1] = model_totals_share_of(&step->process->shares, row->callsite);
     callsite_touch(step, both[1]);
     return 2;
 }
@@ -326,8 +326,8 @@ void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite,
     peak_of(domain, &domain->callsites[callsite], allocations_out, bytes_out);
 }
 
-static void accumulate(const struct domain_totals *domain, const struct callsite_total *total,
-                       struct callsite_total *sum)
+static void model_totals_accumulate(const struct domain_totals *domain, const struct callsite_total *total,
+                                    struct callsite_total *sum)
 {
     uint64_t peak_allocations;
     uint64_t peak_bytes;
@@ -352,7 +352,7 @@ static void accumulate(const struct domain_totals *domain, const struct callsite
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum)
 {
     if (callsite < domain->callsite_limit) {
-        accumulate(domain, &domain->callsites[callsite], sum);
+        model_totals_accumulate(domain, &domain->callsites[callsite], sum);
     }
 }
 
@@ -370,8 +370,8 @@ static void share_merge(const struct domain_totals *domain, struct callsite_tota
                         const struct callsite_total *total, uint64_t seq)
 {
     struct callsite_total both = {.touched_seq = seq};
-    accumulate(domain, sum, &both);
-    accumulate(domain, total, &both);
+    model_totals_accumulate(domain, sum, &both);
+    model_totals_accumulate(domain, total, &both);
     *sum = both;
 }
 
@@ -383,7 +383,7 @@ void totals_process_end(struct domain_totals *domain, struct total *total, bool 
         if (!ARRAY_GROW(retired->rows, retired->capacity, retired->count + 1) || !index_reserve(&retired->index)) {
             return; /* they stay where they are: those that are added already must not be added again */
         }
-        share_merge(domain, share_of(retired, share->callsite), &share->total, last_seq);
+        share_merge(domain, model_totals_share_of(retired, share->callsite), &share->total, last_seq);
         total->shares.rows[i].total = (struct callsite_total){0};
     }
     if (!keep) {
@@ -406,7 +406,7 @@ static int take_shares(const struct domain_totals *domain, uint32_t process_id, 
     for (size_t i = 0; shares != NULL && i < shares->count && error == VARVE_OK; i++) {
         uint32_t callsite = shares->rows[i].callsite;
         struct callsite_total share = {0};
-        accumulate(domain, &shares->rows[i].total, &share);
+        model_totals_accumulate(domain, &shares->rows[i].total, &share);
         if (share.allocations == 0 || !reading->wanted(reading->context, callsite)) {
             continue;
         }
@@ -478,7 +478,7 @@ static int join_share(void *context, uint32_t process_id, uint32_t callsite, con
         return VARVE_ERROR_NO_MEMORY;
     }
     total.touched_seq = joining->seq; /* peak_* has it from here on */
-    share_merge(joining->domain, share_of(shares, into), &total, joining->seq);
+    share_merge(joining->domain, model_totals_share_of(shares, into), &total, joining->seq);
     return VARVE_OK;
 }
 

@@ -38,15 +38,16 @@ static struct device_names *names_get(void)
     return recorder_map_wiped_once(&names, sizeof(struct device_names));
 }
 
-static uint32_t slot_of(unsigned device, uint64_t handle)
+static uint32_t device_names_slot_of(unsigned device, uint64_t handle)
 {
     return (uint32_t)(((handle >> 4 ^ device) * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (STREAM_SLOTS - 1);
 }
 
 /* The slot of the stream, or the free one where it would be. */
-static struct stream_slot *find(struct device_names *table, unsigned device, uint64_t handle, uint32_t *number_out)
+static struct stream_slot *device_names_find(struct device_names *table, unsigned device, uint64_t handle,
+                                             uint32_t *number_out)
 {
-    uint32_t at = slot_of(device, handle);
+    uint32_t at = device_names_slot_of(device, handle);
     for (;;) {
         struct stream_slot *slot = &table->streams[at];
         *number_out = __atomic_load_n(&slot->number, __ATOMIC_ACQUIRE);
@@ -57,14 +58,14 @@ static struct stream_slot *find(struct device_names *table, unsigned device, uin
     }
 }
 
-static uint32_t add(struct device_names *table, unsigned device, uint64_t handle, bool *is_new_out)
+static uint32_t device_names_add(struct device_names *table, unsigned device, uint64_t handle, bool *is_new_out)
 {
     struct recorder_signals saved;
     if (!recorder_lock_soon_blocked(&table->lock, &saved)) {
         return STREAM_NONE;
     }
     uint32_t number;
-    struct stream_slot *slot = find(table, device, handle, &number);
+    struct stream_slot *slot = device_names_find(table, device, handle, &number);
     if (number == 0 && table->count < STREAM_MAX) {
         number = ++table->count;
         slot->handle = handle;
@@ -86,10 +87,10 @@ unsigned varve_stream_number(unsigned device, uint64_t handle)
         return STREAM_NONE;
     }
     uint32_t number;
-    find(table, device, handle, &number);
+    device_names_find(table, device, handle, &number);
     bool is_new = false;
     if (number == 0) {
-        number = add(table, device, handle, &is_new);
+        number = device_names_add(table, device, handle, &is_new);
     }
     if (is_new) {
         struct varve_record record = {

@@ -238,7 +238,7 @@ static void watch_end_of_thread(void)
     }
 }
 
-static void put(struct recorder_thread *thread, const struct varve_record *record)
+static void emit_slow_put(struct recorder_thread *thread, const struct varve_record *record)
 {
     varve_emit_count(thread->producer.emitted);
     overflow_put(thread, record);
@@ -250,7 +250,7 @@ static void put_kind(struct recorder_thread *thread, enum varve_kind kind, uint6
     record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
     record.ticks = varve_clock_ticks();
     record.arg = arg;
-    put(thread, &record);
+    emit_slow_put(thread, &record);
 }
 
 /* The page of this thread, if an earlier recording has left it one. */
@@ -353,7 +353,7 @@ static void put_late(struct recorder_process *process, const struct varve_record
         struct varve_record late = *record;
         late.dev_seq_kind_flags |= VARVE_FLAG_LATE;
         late.ticks = varve_clock_ticks();
-        put(thread, &late);
+        emit_slow_put(thread, &late);
     } else {
         recorder_retry_later(&process->late_retry);
         count_unattached(process, record);
@@ -361,7 +361,7 @@ static void put_late(struct recorder_process *process, const struct varve_record
     recorder_unlock(&process->late_lock);
 }
 
-static bool is_attached(void)
+static bool emit_slow_is_attached(void)
 {
     struct varve_producer *producer = varve_producer_current;
     return producer != &idle && thread_of(producer)->ring != NULL && recorder_process_current() != NULL;
@@ -389,7 +389,7 @@ static void put_first(const struct varve_record *record)
     }
     if (thread != NULL) {
         timed.ticks = varve_clock_ticks();
-        put(thread, &timed);
+        emit_slow_put(thread, &timed);
     } else {
         count_unattached(process, record);
     }
@@ -430,7 +430,7 @@ static void file_nested(struct recorder_thread *thread)
     struct ring_header *ring = thread->ring;
     thread->producer.nested = 0;
     for (uint32_t i = 0; i < ring->nested_count; i++) {
-        put(thread, &ring->nested[i]);
+        emit_slow_put(thread, &ring->nested[i]);
         __atomic_store_n(&ring->nested_filed, i + 1, __ATOMIC_RELEASE);
     }
     __atomic_store_n(&ring->nested_count, 0, __ATOMIC_RELEASE);
@@ -458,7 +458,7 @@ void varve_emit_nested(void)
     }
     struct recorder_signals saved;
     recorder_signals_block(&saved);
-    if (is_attached()) { /* not in the child of a handler that forked just now */
+    if (emit_slow_is_attached()) { /* not in the child of a handler that forked just now */
         (void)recorder_on_stack(file_nested_now, NULL);
     }
     recorder_signals_restore(&saved);
@@ -483,7 +483,7 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
     thread->outer_signals = outer;
     overflow_put(thread, &timed);
     thread->outer_signals = NULL;
-    if (thread->producer.nested != 0 && is_attached()) { /* of handlers, while it waited for room */
+    if (thread->producer.nested != 0 && emit_slow_is_attached()) { /* of handlers, while it waited for room */
         file_nested(thread);
     }
 }
@@ -520,7 +520,7 @@ static bool put_with_sink(struct varve_producer *producer, const struct varve_re
 static void emit_confined(const struct varve_record *record)
 {
     struct recorder_thread *thread = thread_of(varve_producer_current);
-    if (!is_attached()) {
+    if (!emit_slow_is_attached()) {
         count_unattached(recorder_process_current(), record);
         return;
     }
@@ -538,14 +538,14 @@ static void emit_confined(const struct varve_record *record)
 static void thread_prepare(void *unused)
 {
     (void)unused;
-    if (!is_attached() && !thread_has_ended && session_is_open() && !second_sink_owns_thread()) {
+    if (!emit_slow_is_attached() && !thread_has_ended && session_is_open() && !second_sink_owns_thread()) {
         struct recorder_process *process = recorder_process_attach();
         if (process != NULL) {
             thread_attach(process);
         }
         watch_end_of_thread();
     }
-    if (is_attached()) {
+    if (emit_slow_is_attached()) {
         recorder_ring_grow_whole(thread_of(varve_producer_current));
     }
 }
@@ -575,7 +575,7 @@ struct emission {
 static void put_now(void *argument)
 {
     const struct emission *emission = argument;
-    if (is_attached()) {
+    if (emit_slow_is_attached()) {
         put_slowly(thread_of(varve_producer_current), emission->record, emission->outer);
     } else {
         put_first(emission->record);
@@ -599,7 +599,7 @@ void varve_emit_slow(const struct varve_record *record)
         return;
     }
     recorder_signals_block(&saved);
-    if (is_attached()) {
+    if (emit_slow_is_attached()) {
         struct recorder_thread *thread = thread_of(varve_producer_current);
         if (thread->producer.busy != 0 || !recorder_on_stack(put_now, &emission)) {
             put_nested(thread, record);

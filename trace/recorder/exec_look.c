@@ -72,7 +72,7 @@ static int open_program(const char *path)
 }
 
 /* As execvp looks for it: the first that can be run. The candidate stays in scratch->path. */
-static int search(const char *file, struct exec_scratch *scratch)
+static int exec_look_search(const char *file, struct exec_scratch *scratch)
 {
     const char *folder = recorder_variable(environ, "PATH");
     int fd = -ENOENT;
@@ -106,7 +106,7 @@ static int open_called(const struct exec_call *call, struct exec_scratch *scratc
         return call->folder != AT_FDCWD ? open_descriptor(call->folder, scratch) : -ENOENT;
     }
     if (call->is_searched && strchr(call->path, '/') == NULL) {
-        return search(call->path, scratch);
+        return exec_look_search(call->path, scratch);
     }
     recorder_format(scratch->path, sizeof(scratch->path), "%s", call->path);
     if (call->folder == AT_FDCWD || call->path[0] == '/') {
@@ -137,7 +137,7 @@ static int open_interpreter(int fd, struct exec_scratch *scratch)
 }
 
 /* The ELF file that will be loaded: a descriptor, or -errno; -ENOEXEC where it is of no known format. */
-static int open_loaded(int fd, const struct exec_call *call, struct exec_scratch *scratch)
+static int exec_look_open_loaded(int fd, const struct exec_call *call, struct exec_scratch *scratch)
 {
     for (unsigned depth = 0; fd >= 0; depth++) {
         enum exec_format format = exec_check_format(fd);
@@ -168,7 +168,7 @@ static bool is_harmed(int reason)
     return reason == EXEC_REASON_MACHINE || reason == EXEC_REASON_LIBC || reason == EXEC_REASON_SANITIZER;
 }
 
-static int check_program(int fd, const struct exec_call *call, struct exec_scratch *scratch)
+static int exec_look_check_program(int fd, const struct exec_call *call, struct exec_scratch *scratch)
 {
     int reason = exec_check_elf(fd, scratch->path);
     if (reason != EXEC_REASON_NONE || !exec_check_minds_order(recorder_variable(call->envp, "ASAN_OPTIONS"))) {
@@ -183,12 +183,12 @@ struct exec_finding exec_look(const struct exec_call *call, struct exec_scratch 
 {
     struct exec_finding finding = {.will_run = true};
     check_environment(&finding, call->envp, scratch);
-    int fd = open_loaded(open_called(call, scratch), call, scratch);
+    int fd = exec_look_open_loaded(open_called(call, scratch), call, scratch);
     if (fd < 0) { /* may be executed, but not read */
         finding.will_run = !is_refusal(fd) || fd == -EACCES;
         return finding;
     }
-    int reason = check_program(fd, call, scratch);
+    int reason = exec_look_check_program(fd, call, scratch);
     recorder_sys_close(fd);
     finding.will_run = reason >= 0;
     finding.must_clean = finding.must_clean || (finding.has_recorder && is_harmed(reason));

@@ -87,8 +87,8 @@ static struct session_counts *open_counts(void)
                : NULL;
 }
 
-static void note(struct exec_noted *noted, const struct exec_finding *finding, struct session_counts *counts,
-                 struct exec_scratch *scratch)
+static void exec_note_note(struct exec_noted *noted, const struct exec_finding *finding, struct session_counts *counts,
+                           struct exec_scratch *scratch)
 {
     struct session_exec *slot = note_begin(counts, EXEC_KIND_BEGUN);
     if (slot != NULL) {
@@ -113,7 +113,7 @@ void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
         struct exec_finding finding = exec_look(call, scratch);
         noted->must_clean = finding.must_clean;
         if (counts != NULL && finding.will_run && (finding.reason != EXEC_REASON_NONE || call->is_in_process)) {
-            note(noted, &finding, counts, scratch);
+            exec_note_note(noted, &finding, counts, scratch);
         }
     }
     recorder_unmap(scratch, sizeof(*scratch));

@@ -73,7 +73,7 @@ static bool put_once(struct recorder_thread *thread, const struct varve_record *
     return true;
 }
 
-static void drop(struct recorder_thread *thread, const struct varve_record *record)
+static void overflow_drop(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct ring_header *ring = thread->ring;
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
@@ -178,7 +178,7 @@ static void put_blocking(struct recorder_thread *thread, const struct varve_reco
         __atomic_fetch_add(patience_ns, used_ns, __ATOMIC_RELAXED);
     }
     if (!put_after_loss(thread, record, true)) { /* the collector was waited for in vain */
-        drop(thread, record);
+        overflow_drop(thread, record);
     }
 }
 
@@ -189,7 +189,7 @@ static void put_spilling(struct recorder_thread *thread, const struct varve_reco
         put_blocking(thread, record);
     } else if (!put_after_loss(thread, record, true) &&
                !put_waiting(thread, record, true, &recorder_session_counts()->patience_used_ns, PATIENCE_NS)) {
-        drop(thread, record);
+        overflow_drop(thread, record);
     }
 }
 
@@ -201,7 +201,7 @@ void overflow_put(struct recorder_thread *thread, const struct varve_record *rec
         break;
     case SESSION_OVERFLOW_DROP:
         if (!put_after_loss(thread, record, false)) {
-            drop(thread, record);
+            overflow_drop(thread, record);
         }
         break;
     default:

@@ -35,7 +35,7 @@ static const char *file_path(struct recorder_thread *thread, uint32_t process_id
     return thread->path;
 }
 
-static uint64_t offset_of(const struct ring_header *ring, const struct varve_record *record)
+static uint64_t ring_offset_of(const struct ring_header *ring, const struct varve_record *record)
 {
     return (uint64_t)((const char *)record - (const char *)ring);
 }
@@ -51,7 +51,8 @@ static void populate(struct recorder_thread *thread, uint64_t offset, uint64_t b
 #endif
 }
 
-static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
+static void ring_header_fill(const struct recorder_thread *thread, const struct recorder_process *process,
+                             uint32_t index)
 {
     struct ring_header *ring = thread->ring;
     ring->version = VARVE_TRANSPORT_VERSION;
@@ -109,8 +110,8 @@ static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 }
 
 /* A program may allow itself only short files, or little address space: the ring is a smaller one then. */
-static long ring_make(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index,
-                      bool is_on_disk)
+static long ring_ring_make(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index,
+                           bool is_on_disk)
 {
     const char *path = file_path(thread, process->id, index, is_on_disk, "");
     uint32_t capacity = recorder_session()->ring_capacity;
@@ -166,15 +167,15 @@ static long ring_reserve(struct recorder_thread *thread, const struct recorder_p
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
 {
     thread->is_cut_off = false;
-    long result = ring_make(thread, process, index, false);
+    long result = ring_ring_make(thread, process, index, false);
     if (is_out_of_room(result)) {
-        result = ring_make(thread, process, index, true);
+        result = ring_ring_make(thread, process, index, true);
     }
     if (result != 0 && ring_reserve(thread, process, index) != 0) {
         return VARVE_ERROR_NO_MEMORY;
     }
     recorder_produce_to_ring(thread);
-    header_fill(thread, process, index);
+    ring_header_fill(thread, process, index);
     __atomic_add_fetch(&process->control->rings_made, 1, __ATOMIC_ACQ_REL);
     return VARVE_OK;
 }
@@ -326,7 +327,7 @@ static bool grow_by_grant(struct recorder_thread *thread)
         return false;
     }
     if (granted > thread->populated) {
-        const uint64_t from = offset_of(thread->ring, ring_records(thread->ring) + thread->populated);
+        const uint64_t from = ring_offset_of(thread->ring, ring_records(thread->ring) + thread->populated);
         const uint64_t more = granted < thread->capacity ? granted : thread->capacity;
         populate(thread, from, (more - thread->populated) * sizeof(struct varve_record));
         thread->populated = more;
@@ -354,7 +355,7 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
     step = step > capacity - thread->populated ? capacity - thread->populated : step;
-    if (ring_extend(thread, offset_of(thread->ring, first), step * sizeof(struct varve_record))) {
+    if (ring_extend(thread, ring_offset_of(thread->ring, first), step * sizeof(struct varve_record))) {
         thread->populated += step;
         return true;
     }

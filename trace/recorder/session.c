@@ -113,7 +113,8 @@ static int32_t rank_from_environment(void)
  * enough is known by reading its end, which the loader does too: a program that was executed by a confined
  * one may do nothing else. A lock, which the mapping keeps, says to the collector that somebody of the
  * session lives: this process and its fork children. */
-static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable, bool is_locked)
+static void *session_page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
+                               bool is_locked)
 {
     recorder_format(looking->scratch, sizeof(looking->scratch), "%s/ring/%s", looking->directory, name);
     int fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
@@ -133,13 +134,13 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
 
 static bool session_open(struct found_session *looking)
 {
-    const struct session_control *control = page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
+    const struct session_control *control = session_page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
     looking->control = control;
     if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
         control->state == SESSION_STATE_RECORDING) {
         looking->confined = recorder_confine_at_start(control, looking->scratch, sizeof(looking->scratch));
-        looking->counts =
-            page_open(looking, "counts", SESSION_COUNTS_BYTES, true, (looking->confined & RECORDER_CONFINE_CALLS) == 0);
+        looking->counts = session_page_open(looking, "counts", SESSION_COUNTS_BYTES, true,
+                                            (looking->confined & RECORDER_CONFINE_CALLS) == 0);
     }
     return looking->counts != NULL;
 }
@@ -168,7 +169,7 @@ static void attach_at_capture(void)
 
 /* The session of `directory`, NULL: of the one that the environment names. NULL: there is none, or one that can't be
  * reached. */
-static struct found_session *find(const char *directory)
+static struct found_session *session_find_named(const char *directory)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
     if (looking == NULL) {
@@ -200,7 +201,7 @@ void recorder_session_find(void)
     if (session_found() != NULL) {
         return;
     }
-    struct found_session *looked = find(NULL);
+    struct found_session *looked = session_find_named(NULL);
     struct found_session *expected = NULL;
     if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE) &&
@@ -217,7 +218,7 @@ void recorder_session_forgo(void)
 
 bool recorder_session_begin(const char *directory)
 {
-    struct found_session *looked = session_found() == &none ? find(directory) : NULL;
+    struct found_session *looked = session_found() == &none ? session_find_named(directory) : NULL;
     if (looked == NULL) {
         return false;
     }
@@ -383,7 +384,7 @@ static void python_found(const char *version, const char *why)
 
 /* ---- the control page ---- */
 
-static void control_fill(struct process_control *control, uint32_t id)
+static void session_control_fill(struct process_control *control, uint32_t id)
 {
     recorder_executable(control->executable, sizeof(control->executable));
     recorder_read_file("/proc/thread-self/cmdline", control->command_line, sizeof(control->command_line) - 2);
@@ -408,7 +409,7 @@ static void control_fill(struct process_control *control, uint32_t id)
 
 static void control_publish(struct process_control *control, uint32_t id)
 {
-    control_fill(control, id);
+    session_control_fill(control, id);
     __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
 }
 
@@ -506,7 +507,7 @@ static uint32_t stage_of(const struct recorder_process *process)
     return __atomic_load_n(&process->stage, __ATOMIC_ACQUIRE);
 }
 
-static void callsite_file_open(const struct recorder_process *process)
+static void session_callsite_file_open(const struct recorder_process *process)
 {
     const struct session_control *session = session_found()->control;
     struct recorder_signals saved;
@@ -526,7 +527,7 @@ static void callsite_file_open(const struct recorder_process *process)
 
 /* No lock is held while the files are made: the page of an image is made by the thread that created its file,
  * and others wait for that for a moment only. */
-static void attach(struct recorder_process *process)
+static void session_attach(struct recorder_process *process)
 {
     long result = -EAGAIN;
     if (!recorder_retry_is_due(&process->retry)) {
@@ -541,7 +542,7 @@ static void attach(struct recorder_process *process)
         last_process_id = id;
         __atomic_store_n(&process->control, control, __ATOMIC_RELEASE);
         recorder_stage_set(&process->stage, RECORDER_STAGE_ATTACHED);
-        callsite_file_open(process);
+        session_callsite_file_open(process);
         recorder_stage_set(&process->stage, RECORDER_STAGE_CALLSITES);
     } else if (result == -EEXIST) {
         recorder_stage_wait(&process->stage, RECORDER_STAGE_ATTACHED);
@@ -560,7 +561,7 @@ struct recorder_process *recorder_process_attach(void)
 {
     struct recorder_process *process = session_found()->process;
     if (stage_of(process) == RECORDER_STAGE_NONE) {
-        attach(process);
+        session_attach(process);
     }
     if (stage_of(process) == RECORDER_STAGE_ATTACHED) {
         recorder_stage_wait(&process->stage,

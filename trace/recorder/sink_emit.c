@@ -151,7 +151,7 @@ static bool is_any_enabled(const struct sink_provider *provider)
 }
 
 /* In a thread of the provider's. */
-static void started(void *context)
+static void sink_emit_started(void *context)
 {
     const struct sink_provider *provider =
         __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE); /* the program may exit now */
@@ -173,9 +173,9 @@ static void close_at_exit(void)
     __atomic_store_n(&varve_emit_has_sink, 0, __ATOMIC_RELEASE);
 }
 
-static const struct sink_provider *load_provider(const char *path)
+static const struct sink_provider *sink_emit_load_provider(const char *path)
 {
-    static const struct sink_host host = {.started = started};
+    static const struct sink_host host = {.started = sink_emit_started};
     /* a relative one would be looked for wherever the program stands */
     sink_provider_open *open_provider = path[0] == '/' ? sink_provider_find(path) : NULL;
     return open_provider != NULL ? open_provider(SINK_INTERFACE_VERSION, &host) : NULL;
@@ -194,7 +194,7 @@ void second_sink_open(void)
     int32_t before[THREADS_MAX];
     unsigned before_count = list_threads(before, THREADS_MAX);
     __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
-    const struct sink_provider *provider = load_provider(session->sink_path);
+    const struct sink_provider *provider = sink_emit_load_provider(session->sink_path);
     if (provider != NULL && atexit(close_at_exit) == 0) {
         note_own_threads(before, before_count);
         __atomic_store_n(&process->second_sink, provider, __ATOMIC_RELEASE);
@@ -229,7 +229,7 @@ static void count_miss(const struct sink_provider *provider)
 }
 
 /* Dropped records count where their `lost` record lies in the order. */
-static uint64_t sequence_of(const struct recorder_thread *thread, const struct varve_record *record)
+static uint64_t sink_emit_sequence_of(const struct recorder_thread *thread, const struct varve_record *record)
 {
     const struct ring_header *ring = thread->ring;
     uint64_t dropped = ring->lost + ring->lost_folded - thread->lost_open;
@@ -258,12 +258,12 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
         .process = ring->process_id, .ring = ring->ring_index, .pid = process->control->pid, .tid = (int32_t)ring->tid};
     record->dev_seq_kind_flags |= VARVE_FLAG_SECOND_SINK;
     if (thread->is_known_to_sink) {
-        provider->record(&origin, sequence_of(thread, record), record);
+        provider->record(&origin, sink_emit_sequence_of(thread, record), record);
         return;
     }
     thread->is_known_to_sink = true;
     struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
-    provider->record(&origin, sequence_of(thread, record), record);
+    provider->record(&origin, sink_emit_sequence_of(thread, record), record);
     recorder_reentrant_end(&saved);
 }

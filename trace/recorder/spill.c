@@ -21,7 +21,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
+static bool spill_write_all(int fd, const char *bytes, size_t count, uint64_t offset)
 {
     while (count > 0) {
         bool was_pending = recorder_size_signal_begin();
@@ -40,7 +40,7 @@ static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
     return true;
 }
 
-static bool count_up(uint64_t *count, const uint64_t *limit_at, uint64_t bytes)
+static bool spill_count_up(uint64_t *count, const uint64_t *limit_at, uint64_t bytes)
 {
     uint64_t limit = __atomic_load_n(limit_at, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(count, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
@@ -51,18 +51,18 @@ static bool count_up(uint64_t *count, const uint64_t *limit_at, uint64_t bytes)
 }
 
 /* The pieces of a recording together have a limit: a program that runs for ever must not fill memory and disk. */
-static bool reserve(uint64_t bytes, bool is_on_disk)
+static bool spill_reserve(uint64_t bytes, bool is_on_disk)
 {
     struct session_counts *counts = recorder_session_counts();
     const struct session_control *session = recorder_session();
-    if (!count_up(&counts->spill_bytes, &session->spill_bytes_max, bytes)) {
+    if (!spill_count_up(&counts->spill_bytes, &session->spill_bytes_max, bytes)) {
         return false;
     }
     if (is_on_disk) {
         return true;
     }
-    if (count_up(&counts->growth_bytes, &session->growth_bytes_max, bytes)) {
-        if (count_up(&counts->memory_bytes, &session->memory_bytes_max, bytes)) {
+    if (spill_count_up(&counts->growth_bytes, &session->growth_bytes_max, bytes)) {
+        if (spill_count_up(&counts->memory_bytes, &session->memory_bytes_max, bytes)) {
             return true;
         }
         __atomic_sub_fetch(&counts->growth_bytes, bytes, __ATOMIC_ACQ_REL);
@@ -71,7 +71,7 @@ static bool reserve(uint64_t bytes, bool is_on_disk)
     return false;
 }
 
-static void give_back(uint64_t bytes, bool is_on_disk)
+static void spill_give_back(uint64_t bytes, bool is_on_disk)
 {
     struct session_counts *counts = recorder_session_counts();
     __atomic_sub_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL);
@@ -85,7 +85,7 @@ static void give_back(uint64_t bytes, bool is_on_disk)
 static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t offset, uint64_t bytes, bool is_on_disk)
 {
     const struct ring_header *ring = thread->ring;
-    if (!reserve(bytes, is_on_disk)) {
+    if (!spill_reserve(bytes, is_on_disk)) {
         return false;
     }
     recorder_format(thread->path, sizeof(thread->path), "%s%s/p%u.r%u.spill%u", recorder_directory(),
@@ -93,7 +93,7 @@ static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t of
     int fd = recorder_sys_open(thread->path, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
     bool done = false;
     if (fd >= 0) {
-        done = write_all(fd, (const char *)thread->packed, bytes, offset);
+        done = spill_write_all(fd, (const char *)thread->packed, bytes, offset);
         if (!done) {
             recorder_sys_ftruncate(fd, offset);
         }
@@ -103,14 +103,14 @@ static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t of
         }
     }
     if (!done) {
-        give_back(bytes, is_on_disk);
+        spill_give_back(bytes, is_on_disk);
     }
     return done;
 }
 
 /* Into the newest piece; where that is complete, or memory has no room for more of it, into the next one, which is in
  * memory if there is room, else on the disk. */
-static bool write_bytes(struct recorder_thread *thread, uint64_t bytes)
+static bool spill_write_bytes(struct recorder_thread *thread, uint64_t bytes)
 {
     struct ring_header *ring = thread->ring;
     bool is_begun = ring->piece > ring->pieces_ended && ring->piece_bytes < SPILL_PIECE_BYTES;
@@ -135,7 +135,7 @@ static bool write_bytes(struct recorder_thread *thread, uint64_t bytes)
 }
 
 /* All staging slots to the end of the pieces, as one block. A write that was cut short is simply repeated. */
-static bool write_block(struct recorder_thread *thread)
+static bool spill_write_block(struct recorder_thread *thread)
 {
     const struct ring_header *ring = thread->ring;
     struct record_block block = {.records = RING_STAGING_RECORDS, .position = ring->spill_flushed};
@@ -145,7 +145,7 @@ static bool write_block(struct recorder_thread *thread)
         thread->packed_position = ring->spill_flushed + 1;
     }
     memcpy(&block, thread->packed, sizeof(block));
-    return write_bytes(thread, record_block_stride(&block));
+    return spill_write_bytes(thread, record_block_stride(&block));
 }
 
 bool spill_flush(struct recorder_thread *thread)
@@ -156,7 +156,7 @@ bool spill_flush(struct recorder_thread *thread)
     if (thread->packed == NULL) {
         thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
     }
-    bool done = thread->packed != NULL && write_block(thread);
+    bool done = thread->packed != NULL && spill_write_block(thread);
     if (done) {
         __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
     }

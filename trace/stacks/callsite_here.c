@@ -92,7 +92,7 @@ static struct {
     uint32_t limit;
 } callsites = {.limit = CALLSITES_MAX};
 
-static inline bool is_attached(void)
+static inline bool callsite_here_is_attached(void)
 {
     return __builtin_expect(attachment != NULL, 1) && __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == ATTACHED;
 }
@@ -171,7 +171,7 @@ static COLD void modules_replaced(void)
 static void modules_check_now(void *unused)
 {
     (void)unused;
-    if (is_attached() && __atomic_exchange_n(&callsites.modules_changed, false, __ATOMIC_ACQ_REL)) {
+    if (callsite_here_is_attached() && __atomic_exchange_n(&callsites.modules_changed, false, __ATOMIC_ACQ_REL)) {
         loaded_object_forget();
         lock_enter_to_append();
         bool replaced = modules_scan() > 0;
@@ -183,7 +183,7 @@ static void modules_check_now(void *unused)
 }
 
 /* `function` where there is room for it; false: nowhere. */
-static COLD bool run_aside(void (*function)(void *argument), void *argument)
+static COLD bool callsite_here_run_aside(void (*function)(void *argument), void *argument)
 {
     const int saved_errno = errno;
     struct recorder_signals signals;
@@ -197,7 +197,7 @@ static COLD bool run_aside(void (*function)(void *argument), void *argument)
 /* After dlclose: were objects unloaded that call sites name? */
 static COLD void modules_check(void)
 {
-    (void)run_aside(modules_check_now, NULL);
+    (void)callsite_here_run_aside(modules_check_now, NULL);
 }
 
 /* Writes the object to the file if need be. False if it replaced another one. */
@@ -287,7 +287,7 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     return code != 0 && known != 0 ? code : code_describe(frame, hash, position, line);
 }
 
-static uint64_t frame_key(const struct python_frame *frame)
+static uint64_t callsite_here_frame_key(const struct python_frame *frame)
 {
     const struct stack_hash position = hash_position(hash_code(frame), frame);
     return position.low ^ frame->is_entry;
@@ -362,12 +362,12 @@ static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
     const struct stack *stack = note->stack;
-    if (!is_attached()) {
+    if (!callsite_here_is_attached()) {
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
     struct python_words python;
     for (unsigned i = 0; i < stack->python_count; i++) {
-        python.keys[i] = frame_key(&stack->frames[i]);
+        python.keys[i] = callsite_here_frame_key(&stack->frames[i]);
     }
     lock_enter();
     unsigned native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
@@ -392,7 +392,7 @@ static void callsite_note_now(void *argument)
 static COLD uint32_t callsite_note(struct stack *stack, struct stack_hash hash, bool *again)
 {
     struct note note = {.stack = stack, .hash = hash};
-    (void)run_aside(callsite_note_now, &note);
+    (void)callsite_here_run_aside(callsite_note_now, &note);
     *again = note.again;
     return note.callsite;
 }
@@ -513,9 +513,9 @@ void callsite_attach_by(void (*attach)(void))
 static COLD bool attach_now(void)
 {
     if (attachment == NULL || __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == NOT_ATTACHED) {
-        (void)run_aside(attach_process_now, NULL);
+        (void)callsite_here_run_aside(attach_process_now, NULL);
     }
-    return is_attached();
+    return callsite_here_is_attached();
 }
 
 static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch, const struct callsite_start *start,
@@ -550,13 +550,14 @@ static void capture_now(void *argument)
 static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t how)
 {
     struct capture capture = {start, how, 0};
-    (void)run_aside(capture_now, &capture);
+    (void)callsite_here_run_aside(capture_now, &capture);
     return capture.callsite;
 }
 
-static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start, uint32_t how)
+static inline __attribute__((always_inline)) uint32_t callsite_here_capture(const struct callsite_start *start,
+                                                                            uint32_t how)
 {
-    if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
+    if (__builtin_expect(!callsite_here_is_attached(), 0) && !attach_now()) {
         return 0;
     }
     if (__builtin_expect(__atomic_load_n(&callsites.modules_changed, __ATOMIC_RELAXED), 0)) {
@@ -574,12 +575,12 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
 
 uint32_t callsite_capture(const struct callsite_start *start)
 {
-    return capture(start, 0);
+    return callsite_here_capture(start, 0);
 }
 
 uint32_t callsite_capture_inheriting(const struct callsite_start *start)
 {
-    return capture(start, CAPTURE_INHERITS);
+    return callsite_here_capture(start, CAPTURE_INHERITS);
 }
 
 void callsite_limit(uint32_t stacks)

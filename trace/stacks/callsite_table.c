@@ -32,7 +32,7 @@ struct table_entry {
     uint64_t word[2];
 };
 
-static size_t table_bytes(unsigned bits)
+static size_t callsite_table_bytes(unsigned bits)
 {
     return sizeof(struct table_entry) << bits;
 }
@@ -91,7 +91,7 @@ int callsite_table_reserve(struct callsite_table *table)
     if (old != 0 && table->count < ((size_t)1 << old_bits) / 4 * 3) {
         return VARVE_OK;
     }
-    void *memory = bits <= TABLE_BITS_MAX ? recorder_map_table(table_bytes(bits)) : NULL;
+    void *memory = bits <= TABLE_BITS_MAX ? recorder_map_table(callsite_table_bytes(bits)) : NULL;
 
     if (memory == NULL) {
         /* A crowded table still works; one free entry must stay, it ends every search. */
@@ -109,7 +109,7 @@ int callsite_table_reserve(struct callsite_table *table)
     }
     __atomic_store_n(&table->entries, tagged, __ATOMIC_RELEASE);
     if (old != 0) {
-        recorder_sys_madvise(table_entries(old), table_bytes(old_bits), MADV_DONTNEED);
+        recorder_sys_madvise(table_entries(old), callsite_table_bytes(old_bits), MADV_DONTNEED);
         table->outgrown[old_bits - TABLE_BITS_FIRST] = old;
     }
     return VARVE_OK;
@@ -126,7 +126,7 @@ void callsite_table_insert(struct callsite_table *table, struct stack_hash hash,
 static void entries_unmap(uintptr_t tagged)
 {
     if (tagged != 0) {
-        recorder_unmap(table_entries(tagged), table_bytes((unsigned)(tagged & TABLE_BITS_MASK)));
+        recorder_unmap(table_entries(tagged), callsite_table_bytes((unsigned)(tagged & TABLE_BITS_MASK)));
     }
 }
 

@@ -163,7 +163,7 @@ void callsite_file_grow_by(struct session_growth *growth, const void *reserve, u
     file.reserve_offset = reserve != NULL ? offset : 0;
 }
 
-static void forget(bool is_mapped)
+static void callsite_writer_forget(bool is_mapped)
 {
     if (is_mapped) {
         callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
@@ -204,7 +204,7 @@ int callsite_file_open(const char *path, bool is_again)
     static const struct callsite_file_loss none;
     const struct callsite_part part = {&none, sizeof(none)};
     struct callsite_window window = {.offset = 0};
-    forget(is_again);
+    callsite_writer_forget(is_again);
     if (strlen(path) >= sizeof(file.path)) {
         return VARVE_ERROR_INVALID;
     }
@@ -227,7 +227,7 @@ int callsite_file_open(const char *path, bool is_again)
 
 void callsite_file_close(void)
 {
-    forget(file.bytes != NULL);
+    callsite_writer_forget(file.bytes != NULL);
 }
 
 void callsite_file_lost(void)

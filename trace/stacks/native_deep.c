@@ -39,7 +39,7 @@ struct deep_memo {
     struct frame frames[];
 };
 
-static size_t memo_bytes(unsigned capacity)
+static size_t native_deep_memo_bytes(unsigned capacity)
 {
     return sizeof(struct deep_memo) + capacity * sizeof(struct frame);
 }
@@ -47,25 +47,25 @@ static size_t memo_bytes(unsigned capacity)
 void deep_memo_free(struct deep_memo *memo)
 {
     if (memo != NULL) {
-        recorder_unmap(memo, memo_bytes(memo->capacity));
+        recorder_unmap(memo, native_deep_memo_bytes(memo->capacity));
     }
 }
 
 /* An empty one with room for twice as many frames, as far as that goes. */
-static struct deep_memo *memo_make(unsigned frames)
+static struct deep_memo *native_deep_memo_make(unsigned frames)
 {
     unsigned capacity = FRAMES_FIRST;
     while (capacity < FRAMES_MAX && capacity < 2 * frames) {
         capacity *= 2;
     }
-    struct deep_memo *memo = recorder_map(memo_bytes(capacity));
+    struct deep_memo *memo = recorder_map(native_deep_memo_bytes(capacity));
     if (memo != NULL) {
         memo->capacity = memo->first = capacity;
     }
     return memo;
 }
 
-static bool is_same(const struct frame *known, const struct frame *frame)
+static bool native_deep_is_same(const struct frame *known, const struct frame *frame)
 {
     return known->pc == frame->pc && known->sp == frame->sp && known->fp == frame->fp;
 }
@@ -74,7 +74,7 @@ static bool is_same(const struct frame *known, const struct frame *frame)
  * Walks until a known frame is met, which is frames[*met] then; new ones are put in front of it. False if there is
  * none, or no room.
  */
-static UNWIND_UNSANITIZED bool memo_meet(struct walk *walk, struct deep_memo *memo, unsigned *met)
+static UNWIND_UNSANITIZED bool native_deep_memo_meet(struct walk *walk, struct deep_memo *memo, unsigned *met)
 {
     const unsigned end = memo->left > 0 ? memo->capacity - STACK_OUTSIDE : memo->capacity;
     struct frame frame = walk->at;
@@ -87,7 +87,7 @@ static UNWIND_UNSANITIZED bool memo_meet(struct walk *walk, struct deep_memo *me
         if (i == end) {
             return false;
         }
-        if (is_same(&memo->frames[i], &frame)) {
+        if (native_deep_is_same(&memo->frames[i], &frame)) {
             break;
         }
         if (fresh == i) {
@@ -109,7 +109,7 @@ static UNWIND_UNSANITIZED bool memo_meet(struct walk *walk, struct deep_memo *me
 }
 
 /* Takes over what lies outside of frame `met`, if it is unchanged. */
-static UNWIND_UNSANITIZED bool memo_verify(struct walk *walk, struct deep_memo *memo, unsigned met)
+static UNWIND_UNSANITIZED bool native_deep_memo_verify(struct walk *walk, struct deep_memo *memo, unsigned met)
 {
     const unsigned next = met + 1;
     const unsigned outside = memo->capacity - next > STACK_OUTSIDE ? memo->capacity - STACK_OUTSIDE : next;
@@ -185,14 +185,14 @@ void deep_walk(struct walk *walk, struct deep_memo **memo_of_thread)
         memo->first = memo->capacity;
         memo->left = 0;
     }
-    if (memo != NULL && memo_meet(walk, memo, &met) && memo_verify(walk, memo, met)) {
+    if (memo != NULL && native_deep_memo_meet(walk, memo, &met) && native_deep_memo_verify(walk, memo, met)) {
         walk->at = memo->frames[memo->capacity - 1];
     } else {
         walk->count = count;
         const unsigned frames = memo_record(walk, memo);
         if (memo == NULL || memo->first == memo->capacity) {
             deep_memo_free(memo);
-            *memo_of_thread = memo_make(frames);
+            *memo_of_thread = native_deep_memo_make(frames);
         }
     }
     walk->done = unwind_rule_kind(rule_cached(walk->at.pc - 1)) == UNWIND_END;

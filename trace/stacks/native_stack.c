@@ -377,7 +377,7 @@ WALK_INLINE void memo_walk(struct walk *walk, struct stack_memo *memo)
     memo->first = MEMO_FRAMES;
 }
 
-static WALK_COLD struct stack_memo *memo_make(void)
+static WALK_COLD struct stack_memo *native_stack_memo_make(void)
 {
     struct recorder_signals signals;
     recorder_signals_block(&signals); /* a handler would make another one */
@@ -472,7 +472,7 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 
 WALK_INLINE unsigned capture(const struct callsite_start *start, uint64_t *pcs, unsigned max, bool goes_on)
 {
-    struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
+    struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? native_stack_memo_make() : thread_memo;
     if (max == 0) {
         return 0;
     }

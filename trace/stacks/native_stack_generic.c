@@ -18,7 +18,8 @@ enum { FRAME_CALLER = 0, FRAME_RETURN = 1 };
 #endif
 
 /* The innermost `max`, or both ends. */
-static UNWIND_UNSANITIZED unsigned walk(const struct callsite_start *start, uint64_t *pcs, unsigned max, bool goes_on)
+static UNWIND_UNSANITIZED unsigned native_stack_walk(const struct callsite_start *start, uint64_t *pcs, unsigned max,
+                                                     bool goes_on)
 {
     uintptr_t copy[STACK_COPY_BYTES / sizeof(uintptr_t)];
     struct stack_window window = {.copy = copy};
@@ -51,12 +52,12 @@ static UNWIND_UNSANITIZED unsigned walk(const struct callsite_start *start, uint
 
 unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
-    return walk(start, pcs, max, false);
+    return native_stack_walk(start, pcs, max, false);
 }
 
 unsigned native_stack_ends(const struct callsite_start *start, uint64_t *pcs)
 {
-    return walk(start, pcs, STACK_INSIDE, true);
+    return native_stack_walk(start, pcs, STACK_INSIDE, true);
 }
 
 void native_stack_thread_end(void)

@@ -85,7 +85,7 @@ static inline uint64_t word_at(const char *base, size_t offset)
     return value;
 }
 
-static inline uint16_t tag_of(const struct memo_walk *walk, const char *frame)
+static inline uint16_t python_memo_tag_of(const struct memo_walk *walk, const char *frame)
 {
     assert(frame != NULL); /* found readable before */
     uint16_t value;
@@ -130,7 +130,8 @@ static inline bool memo_follow(struct memo_walk *walk)
             break;
         }
         if ((((word_at(at, instruction_at) & walk->instruction_mask) ^ known->instruction) |
-             (uint64_t)(tag_of(walk, at) ^ known->tag) | (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
+             (uint64_t)(python_memo_tag_of(walk, at) ^ known->tag) |
+             (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
              (word_at(known->code, filename_at) ^ (uintptr_t)known->filename)) != 0) {
             break;
         }
@@ -154,7 +155,7 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
         return false;
     }
     assert(walk->at != NULL);
-    *known = (struct known_frame){.kind = (uint8_t)kind, .tag = tag_of(walk, walk->at)};
+    *known = (struct known_frame){.kind = (uint8_t)kind, .tag = python_memo_tag_of(walk, walk->at)};
     known->instruction = word_at(walk->at, layout->frame_instruction) & walk->instruction_mask;
     if (kind == PYTHON_FRAME_SHOWN) {
         known->code = frame.code;
@@ -265,7 +266,7 @@ static unsigned memo_search(const struct memo_walk *walk, unsigned count)
 
 /* Frames that are not at `slot`: walks until one of those from there on is met. False if there is no room;
  * `*complete` if the walk ended first. */
-static bool memo_meet(struct memo_walk *walk, bool *complete)
+static bool python_memo_meet(struct memo_walk *walk, bool *complete)
 {
     struct python_memo *memo = walk->memo;
     unsigned count = 0;
@@ -385,16 +386,16 @@ static __attribute__((noinline, cold)) bool memo_far(const struct memo_walk *wal
 
 /* ---- the interface ---- */
 
-static size_t memo_bytes(unsigned capacity)
+static size_t python_memo_bytes(unsigned capacity)
 {
     const size_t held = sizeof(const char *) + sizeof(struct known_frame);
     return sizeof(struct python_memo) + (capacity + 1) * held + capacity * (held + sizeof(struct stack_hash));
 }
 
 /* NO_MEMO if there is no memory. */
-static __attribute__((noinline, cold)) struct python_memo *memo_make(unsigned capacity)
+static __attribute__((noinline, cold)) struct python_memo *python_memo_make(unsigned capacity)
 {
-    struct python_memo *memo = recorder_map(memo_bytes(capacity));
+    struct python_memo *memo = recorder_map(python_memo_bytes(capacity));
     if (memo == NULL) {
         return NO_MEMO;
     }
@@ -411,13 +412,13 @@ static __attribute__((noinline, cold)) struct python_memo *memo_make(unsigned ca
 static __attribute__((noinline, cold)) void memo_renew(struct python_memo *memo, const struct python_layout *layout)
 {
     const unsigned capacity = layout->frames_are_objects ? ENTRIES_ALL : ENTRIES_DEEP;
-    struct python_memo *larger = memo->capacity == ENTRIES_FIRST ? memo_make(capacity) : NO_MEMO;
+    struct python_memo *larger = memo->capacity == ENTRIES_FIRST ? python_memo_make(capacity) : NO_MEMO;
     memo->first = memo->capacity;
     memo->frames[memo->capacity] = NULL;
     memo->hash_end = 0;
     if (larger != NO_MEMO) {
         thread_memo = larger;
-        recorder_unmap(memo, memo_bytes(memo->capacity));
+        recorder_unmap(memo, python_memo_bytes(memo->capacity));
     }
 }
 
@@ -430,7 +431,7 @@ static inline bool memo_walk_once(struct memo_walk *walk, bool *is_far)
     *is_far = false;
     while (!complete && !*is_far) {
         if (walk->at != memo->frames[walk->slot]) {
-            if (!memo_meet(walk, &complete)) {
+            if (!python_memo_meet(walk, &complete)) {
                 memo_renew(memo, walk->layout);
                 return false;
             }
@@ -457,12 +458,12 @@ static inline bool memo_walk_once(struct memo_walk *walk, bool *is_far)
 }
 
 /* False: the frames must be captured without. */
-static inline bool memo_walk(struct memo_walk *walk, const struct python_layout *layout, const void *code_type,
-                             const char *at, bool *is_far)
+static inline bool python_memo_walk(struct memo_walk *walk, const struct python_layout *layout, const void *code_type,
+                                    const char *at, bool *is_far)
 {
     for (unsigned attempt = 0; attempt < 2; attempt++) {
         if (__builtin_expect(thread_memo == NULL, 0)) {
-            thread_memo = memo_make(ENTRIES_FIRST);
+            thread_memo = python_memo_make(ENTRIES_FIRST);
         }
         *walk = (struct memo_walk){.memo = thread_memo, .code_type = code_type, .at = at};
         walk_layout(walk, layout);
@@ -504,7 +505,7 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
     struct memo_walk walk;
     struct stack_cut cut;
     bool is_far;
-    if (!memo_walk(&walk, layout, code_type, at, &is_far)) {
+    if (!python_memo_walk(&walk, layout, code_type, at, &is_far)) {
         return PYTHON_STACK_UNKNOWN;
     }
     struct python_memo *memo = walk.memo;
@@ -526,7 +527,7 @@ unsigned python_memo_ends(const struct python_layout *layout, const void *code_t
 {
     struct memo_walk walk;
     bool is_far;
-    if (!memo_walk(&walk, layout, code_type, at, &is_far)) {
+    if (!python_memo_walk(&walk, layout, code_type, at, &is_far)) {
         return PYTHON_STACK_UNKNOWN;
     }
     if (walk.dirty > walk.memo->first) {
@@ -540,6 +541,6 @@ void python_memo_thread_end(void)
     struct python_memo *memo = thread_memo;
     thread_memo = NO_MEMO;
     if (memo != NULL && memo != NO_MEMO) {
-        recorder_unmap(memo, memo_bytes(memo->capacity));
+        recorder_unmap(memo, python_memo_bytes(memo->capacity));
     }
 }

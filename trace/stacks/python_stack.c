@@ -131,7 +131,7 @@ void python_stack_report_by(void (*function)(const char *version, const char *wh
     __atomic_store_n(&report, function, __ATOMIC_RELEASE);
 }
 
-static void tell(const char *why)
+static void python_stack_tell(const char *why)
 {
     void (*function)(const char *version, const char *why) = __atomic_load_n(&report, __ATOMIC_ACQUIRE);
     if (function != NULL) {
@@ -184,8 +184,9 @@ static bool interpreter_is_complete(void)
                              interpreter.types.unicode != NULL && interpreter.types.bytes != NULL &&
                              interpreter.current_state != NULL && interpreter.own_state != NULL &&
                              interpreter.is_initialized != NULL;
-    tell(interpreter.layout == NULL ? strstr(interpreter.version, "free-threading") != NULL ? " without the GIL" : ""
-         : is_complete              ? NULL
+    python_stack_tell(interpreter.layout == NULL
+                          ? strstr(interpreter.version, "free-threading") != NULL ? " without the GIL" : ""
+                      : is_complete ? NULL
                                     : ", of which symbols are missing");
     return interpreter.layout != NULL && is_complete;
 }
@@ -199,7 +200,7 @@ static void interpreter_find_now(void *argument)
 }
 
 /* What needs far more of the stack than a walk, or binds symbols, which does. */
-static __attribute__((noinline, cold)) void run_aside(void (*function)(void *argument), void *argument)
+static __attribute__((noinline, cold)) void python_stack_run_aside(void (*function)(void *argument), void *argument)
 {
     struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
@@ -223,7 +224,7 @@ static int interpreter_search(void)
     }
     __atomic_store_n(&searcher, recorder_sys_getpid(), __ATOMIC_SEQ_CST);
     int found = INTERPRETER_ABSENT;
-    run_aside(interpreter_find_now, &found);
+    python_stack_run_aside(interpreter_find_now, &found);
     __atomic_store_n(&searched_generation, generation, __ATOMIC_RELAXED);
     __atomic_store_n(&phase, found, __ATOMIC_RELEASE);
     return found;
@@ -310,7 +311,7 @@ static bool stack_is_safe(const char *state, int now)
     case PYTHON_VERDICT_BAD:
         if (__atomic_fetch_add(&stacks_refused, 1, __ATOMIC_RELAXED) + 1 == REFUSE_AFTER &&
             __atomic_compare_exchange_n(&phase, &now, INTERPRETER_REFUSED, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-            tell(", whose frames are not where they are expected");
+            python_stack_tell(", whose frames are not where they are expected");
         }
         return false;
     case PYTHON_VERDICT_GOOD:
@@ -369,7 +370,7 @@ static void capture_begun(struct capture *capture)
     if (now == INTERPRETER_TRUSTED) {
         capture->count = capture_trusted(capture);
     } else if (now == INTERPRETER_UNVERIFIED) {
-        run_aside(capture_unverified, capture);
+        python_stack_run_aside(capture_unverified, capture);
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     capturing = false;

@@ -30,17 +30,17 @@ struct stack_tree_node {
  * the slot. 0: empty. */
 static_assert(STACK_TREE_NODES_MAX < 1U << NODE_BITS, "a number leaves room for bits of the hash");
 
-static uint64_t hash_of(uint32_t above, uint64_t frame)
+static uint64_t stack_tree_hash_of(uint32_t above, uint64_t frame)
 {
     return stack_hash_mix(frame ^ UINT64_C(0xa0761d6478bd642f), above ^ UINT64_C(0xe7037ed1a0b428db));
 }
 
-static uint32_t tag_of(uint64_t hash)
+static uint32_t stack_tree_tag_of(uint64_t hash)
 {
     return (uint32_t)(hash >> 32) & ~((1U << NODE_BITS) - 1);
 }
 
-static size_t table_bytes(unsigned bits)
+static size_t stack_tree_table_bytes(unsigned bits)
 {
     return sizeof(uint32_t) << bits;
 }
@@ -64,7 +64,7 @@ static bool node_is(const struct stack_tree_node *node, uint32_t above, uint64_t
 static uint32_t *table_seek(const struct stack_tree *tree, uint32_t above, uint64_t frame, uint64_t hash)
 {
     const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
-    const uint32_t number_mask = (1U << NODE_BITS) - 1, tag = tag_of(hash);
+    const uint32_t number_mask = (1U << NODE_BITS) - 1, tag = stack_tree_tag_of(hash);
     uint32_t *slots = table_slots(tree->slots);
     size_t i = hash & mask;
     while (slots[i] != 0 &&
@@ -95,7 +95,7 @@ static void table_fetch(const struct stack_tree *tree, uint64_t hash)
 static uint64_t node_hash(const struct stack_tree *tree, uint32_t number)
 {
     const struct stack_tree_node *node = node_at(tree, number);
-    return hash_of(node->above, (uint64_t)node->frame[1] << 32 | node->frame[0]);
+    return stack_tree_hash_of(node->above, (uint64_t)node->frame[1] << 32 | node->frame[0]);
 }
 
 static void table_fill(const struct stack_tree *tree)
@@ -105,7 +105,7 @@ static void table_fill(const struct stack_tree *tree)
         if (number + FETCH_AHEAD <= tree->count) {
             table_fetch(tree, node_hash(tree, number + FETCH_AHEAD));
         }
-        *table_free_slot(tree, hash) = tag_of(hash) | number;
+        *table_free_slot(tree, hash) = stack_tree_tag_of(hash) | number;
     }
 }
 
@@ -118,20 +118,20 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
-    void *memory = recorder_map_table(table_bytes(bits));
+    void *memory = recorder_map_table(stack_tree_table_bytes(bits));
     if (memory == NULL) {
         return false;
     }
     tree->slots = (uintptr_t)memory | bits;
     table_fill(tree);
     if (old != 0) {
-        recorder_unmap(table_slots(old), table_bytes(old_bits));
+        recorder_unmap(table_slots(old), stack_tree_table_bytes(old_bits));
     }
     return true;
 }
 
 /* Memory for `count` more nodes. */
-static bool reserve(struct stack_tree *tree, unsigned count)
+static bool stack_tree_reserve(struct stack_tree *tree, unsigned count)
 {
     if (tree->count + count > STACK_TREE_NODES_MAX || !table_reserve(tree, count)) {
         return false;
@@ -155,21 +155,21 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     const struct callsite_file_nodes chain = {.first = tree->count + 1, .parent = path->count > 0 ? above : 0};
     const struct callsite_part parts[] = {{&chain, sizeof(chain)},
                                           {&path->frames[path->count], added * sizeof(path->frames[0])}};
-    if (!reserve(tree, added) ||
+    if (!stack_tree_reserve(tree, added) ||
         callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON, parts, 2) !=
             VARVE_OK) {
         return false;
     }
     uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
     for (uint32_t i = 0, parent = above; i < added; i++, parent = tree->count + i) {
-        hashes[i] = hash_of(parent, path->frames[path->count + i]);
+        hashes[i] = stack_tree_hash_of(parent, path->frames[path->count + i]);
         table_fetch(tree, hashes[i]);
     }
     for (uint32_t i = 0; i < added; i++, path->count++) {
         const uint64_t frame = path->frames[path->count];
         tree->count++;
         *node_at(tree, tree->count) = (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
-        *table_free_slot(tree, hashes[i]) = tag_of(hashes[i]) | tree->count;
+        *table_free_slot(tree, hashes[i]) = stack_tree_tag_of(hashes[i]) | tree->count;
         path->nodes[path->count] = above = tree->count;
     }
     return true;
@@ -219,7 +219,7 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
     above = shared > 0 ? path->nodes[shared - 1] : above;
     for (; path->count < count; path->count++) {
         const uint64_t frame = path->frames[path->count];
-        const uint32_t slot = *table_seek(tree, above, frame, hash_of(above, frame));
+        const uint32_t slot = *table_seek(tree, above, frame, stack_tree_hash_of(above, frame));
         if (slot == 0) {
             return append_chain(tree, kind, path, count, above) ? path->nodes[count - 1] : 0;
         }
@@ -231,7 +231,7 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
 void stack_tree_reset(struct stack_tree *tree)
 {
     if (tree->slots != 0) {
-        recorder_unmap(table_slots(tree->slots), table_bytes((unsigned)(tree->slots & TABLE_BITS_MASK)));
+        recorder_unmap(table_slots(tree->slots), stack_tree_table_bytes((unsigned)(tree->slots & TABLE_BITS_MASK)));
     }
     for (size_t i = 0; i < sizeof(tree->chunks) / sizeof(tree->chunks[0]) && tree->chunks[i] != NULL; i++) {
         recorder_unmap(tree->chunks[i], STACK_TREE_CHUNK * sizeof(struct stack_tree_node));

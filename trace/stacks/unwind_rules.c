@@ -230,7 +230,7 @@ static void step_control(struct interpreter *state, unsigned opcode, struct unwi
 }
 
 /* Runs instructions up to the row of the wanted address; false if they are malformed. */
-static bool run(struct interpreter *state, struct unwind_reader code)
+static bool unwind_rules_run(struct interpreter *state, struct unwind_reader code)
 {
     while (code.at < code.end && !code.bad && state->location <= state->address) {
         unsigned byte = (unsigned)unwind_read_fixed(&code, 1);
@@ -337,12 +337,12 @@ uint32_t unwind_rule_find(uintptr_t address)
     state.row = (struct unwind_row){.cfa_register = UNWIND_REGISTER_RSP};
     state.initial = state.row;
     state.remembered_count = 0;
-    if (!run(&state, entry.common)) {
+    if (!unwind_rules_run(&state, entry.common)) {
         return rule_unknown();
     }
     state.initial = state.row;
     state.location = entry.start;
-    if (!run(&state, entry.special)) {
+    if (!unwind_rules_run(&state, entry.special)) {
         return rule_unknown();
     }
     return rule_of_row(&state.row, entry.is_signal_frame, address);

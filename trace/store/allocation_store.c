@@ -65,8 +65,8 @@ static int64_t difference(int64_t a, int64_t b)
 }
 
 /* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
-static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id,
-                    const struct scratch_block *more, bool is_final)
+static bool allocation_store_row_add(struct store *store, enum image_table table, const struct derive *derive,
+                                     uint64_t id, const struct scratch_block *more, bool is_final)
 {
     const struct scratch_row *row = scratch_peek(&derive->scratch, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
@@ -133,7 +133,7 @@ static const struct scratch_block *block_follow(const struct derive *derive, uin
 }
 
 /* No later event changes it. What the CUDA API frees may come back when the call failed; such rows wait for the end. */
-static bool is_over(const struct scratch_row *row, const struct scratch_block *more)
+static bool allocation_store_is_over(const struct scratch_row *row, const struct scratch_block *more)
 {
     if (row->domain == DOMAIN_BLOCK) {
         return row->free_seq != 0 && more != NULL && more->completed_seq != 0;
@@ -142,13 +142,13 @@ static bool is_over(const struct scratch_row *row, const struct scratch_block *m
 }
 
 /* The next row goes into the image, whether it is over or not; false if there is no space or memory. */
-static bool row_pass(struct store *store, struct derive *derive, bool is_end)
+static bool allocation_store_row_pass(struct store *store, struct derive *derive, bool is_end)
 {
     struct store_allocations *state = &store->allocations;
     uint64_t id = state->passed + 1;
     struct scratch_row *row = &derive->scratch.rows[id - 1];
     const struct scratch_block *more = block_follow(derive, id, &state->block);
-    bool is_final = is_end || is_over(row, more);
+    bool is_final = is_end || allocation_store_is_over(row, more);
     if (store->skips_allocations && !derive_row_is_left(derive, row)) {
         state->passed = id;
         return true;
@@ -157,7 +157,7 @@ static bool row_pass(struct store *store, struct derive *derive, bool is_end)
     if (chunk >= state->chunk_limit && !ARRAY_COVER(state->is_open, state->chunk_limit, chunk)) {
         return false;
     }
-    if (!row_add(store, IMAGE_ALLOCATION, derive, id, more, is_final)) {
+    if (!allocation_store_row_add(store, IMAGE_ALLOCATION, derive, id, more, is_final)) {
         return false;
     }
     state->is_open[chunk] |= !is_final;
@@ -172,7 +172,8 @@ bool allocations_gather(struct store *store, struct derive *derive, uint64_t beh
         return true;
     }
     while (store->allocations.passed + behind < derive->scratch.count &&
-           image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS && row_pass(store, derive, false)) {
+           image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS &&
+           allocation_store_row_pass(store, derive, false)) {
     }
     return store->allocations.passed + behind >= derive->scratch.count;
 }
@@ -188,7 +189,7 @@ struct finish {
 };
 
 /* Commit what the image holds; rows before `id` are not needed soon. */
-static int part_commit(const struct finish *finish, uint64_t id)
+static int allocation_store_part_commit(const struct finish *finish, uint64_t id)
 {
     int error = store_commit(finish->store, NULL, 0, finish->message);
     scratch_cool(&finish->derive->scratch, id + 1);
@@ -211,10 +212,11 @@ static int rest_pass(const struct finish *finish)
     while (state->passed < count && error == VARVE_OK) {
         uint64_t before = state->passed;
         while (state->passed < count && state->passed < before + COMMIT_ROWS &&
-               row_pass(finish->store, finish->derive, true)) {
+               allocation_store_row_pass(finish->store, finish->derive, true)) {
         }
         bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
-        error = has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
+        error = has_rows ? allocation_store_part_commit(finish, state->passed)
+                         : writer_bulk_fail(finish->store, finish->message);
     }
     return error;
 }
@@ -230,7 +232,8 @@ static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *b
         if (!row->is_stored) {
             const struct scratch_block *more = block_follow(finish->derive, *id, block);
             bool has_changed = row->free_seq != 0 || domain_is_api(row->domain);
-            if (has_changed && !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
+            if (has_changed &&
+                !allocation_store_row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
                 return false;
             }
             row->is_stored = true;
@@ -239,7 +242,7 @@ static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *b
     return true;
 }
 
-static int changes_write(const struct finish *finish)
+static int allocation_store_changes_write(const struct finish *finish)
 {
     const struct store_allocations *state = &finish->store->allocations;
     uint64_t block = 0;
@@ -250,11 +253,11 @@ static int changes_write(const struct finish *finish)
         while (!is_done && error == VARVE_OK) {
             is_done = chunk_replace(finish, &id, &block);
             if (!is_done || image_rows(finish->store->image, IMAGE_ALLOCATION_AGAIN) >= COMMIT_ROWS) {
-                error = part_commit(finish, id - 1);
+                error = allocation_store_part_commit(finish, id - 1);
             }
         }
     }
-    return error == VARVE_OK ? part_commit(finish, finish->derive->scratch.count) : error;
+    return error == VARVE_OK ? allocation_store_part_commit(finish, finish->derive->scratch.count) : error;
 }
 
 int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
@@ -263,5 +266,5 @@ int allocations_finish(struct store *store, struct derive *derive, store_progres
     const struct finish finish = {
         .store = store, .derive = derive, .progress = progress, .context = context, .message = message};
     int error = rest_pass(&finish);
-    return error == VARVE_OK ? changes_write(&finish) : error;
+    return error == VARVE_OK ? allocation_store_changes_write(&finish) : error;
 }

@@ -69,7 +69,7 @@ void bulk_close(struct store_bulk *bulk)
     }
 }
 
-static bool write_all(int fd, const uint8_t *bytes, size_t count, off_t at)
+static bool bulk_pages_write_all(int fd, const uint8_t *bytes, size_t count, off_t at)
 {
     while (count > 0) {
         ssize_t done = pwrite(fd, bytes, count, at);
@@ -92,8 +92,8 @@ static uint8_t *page_filling(const struct store_bulk *bulk)
 
 static bool buffer_write(struct store_bulk *bulk)
 {
-    if (!write_all(bulk->fd, bulk->buffer, (size_t)bulk->filled * bulk->page_bytes,
-                   (off_t)(bulk->written * bulk->page_bytes))) {
+    if (!bulk_pages_write_all(bulk->fd, bulk->buffer, (size_t)bulk->filled * bulk->page_bytes,
+                              (off_t)(bulk->written * bulk->page_bytes))) {
         return false;
     }
     bulk->written += bulk->filled;
@@ -122,7 +122,7 @@ static bool leaf_write(struct store_bulk *bulk)
     return (size_t)(bulk->filled + 1) * bulk->page_bytes <= BUFFER_BYTES || buffer_write(bulk);
 }
 
-static bool leaf_end(struct store_bulk *bulk)
+static bool bulk_pages_leaf_end(struct store_bulk *bulk)
 {
     if (bulk->failure == 0 && !leaf_write(bulk)) {
         bulk->failure = errno != 0 ? errno : EIO;
@@ -140,7 +140,7 @@ bool bulk_add(struct store_bulk *bulk, uint64_t rowid, const int64_t *values, ui
         errno = bulk->failure;
         return false;
     }
-    if (LEAF_HEADER + 2 * (bulk->cells + 1) + bytes > bulk->content && !leaf_end(bulk)) {
+    if (LEAF_HEADER + 2 * (bulk->cells + 1) + bytes > bulk->content && !bulk_pages_leaf_end(bulk)) {
         return false;
     }
     uint8_t *page = page_filling(bulk);
@@ -197,7 +197,7 @@ static bool interior_write(const struct attach *attach, uint32_t number, const s
     put_16(page + 3, count - 1);
     put_16(page + 5, content);
     put_32(page + 8, children[count - 1].page);
-    bool is_written = write_all(attach->fd, page, page_bytes, (off_t)(number - 1) * page_bytes);
+    bool is_written = bulk_pages_write_all(attach->fd, page, page_bytes, (off_t)(number - 1) * page_bytes);
     free(page);
     return is_written;
 }
@@ -241,7 +241,7 @@ static bool leaves_copy(const struct attach *attach, uint64_t first, uint64_t co
     while (left > 0) {
         size_t part = left < BUFFER_BYTES ? left : BUFFER_BYTES;
         ssize_t done = pread(attach->bulk->fd, attach->bulk->buffer, part, from);
-        if (done <= 0 || !write_all(attach->fd, attach->bulk->buffer, (size_t)done, to)) {
+        if (done <= 0 || !bulk_pages_write_all(attach->fd, attach->bulk->buffer, (size_t)done, to)) {
             return false;
         }
         from += done;
@@ -251,7 +251,7 @@ static bool leaves_copy(const struct attach *attach, uint64_t first, uint64_t co
     return true;
 }
 
-static bool header_write(const struct attach *attach)
+static bool bulk_pages_header_write(const struct attach *attach)
 {
     uint8_t header[100];
     if (pread(attach->fd, header, sizeof(header), 0) != (ssize_t)sizeof(header)) {
@@ -262,7 +262,7 @@ static bool header_write(const struct attach *attach)
     put_32(header + OFFSET_CHANGES, changes + 1);
     put_32(header + OFFSET_PAGES, attach->pages);
     put_32(header + OFFSET_VALID_FOR, changes + 1);
-    return write_all(attach->fd, header, sizeof(header), 0);
+    return bulk_pages_write_all(attach->fd, header, sizeof(header), 0);
 }
 
 static bool pages_attach(struct attach *attach, uint32_t root)
@@ -278,13 +278,13 @@ static bool pages_attach(struct attach *attach, uint32_t root)
         attach->children[i] = (struct bulk_child){.page = page_next(attach), .last_rowid = bulk->last_rowids[i]};
     }
     attach->count = bulk->page_count;
-    return levels_write(attach, root) && header_write(attach);
+    return levels_write(attach, root) && bulk_pages_header_write(attach);
 }
 
 bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root)
 {
     struct attach attach = {.bulk = bulk, .fd = fd, .lock_page = LOCK_OFFSET / bulk->page_bytes + 1};
-    if (bulk->failure != 0 || (bulk->cells > 0 && !leaf_end(bulk))) {
+    if (bulk->failure != 0 || (bulk->cells > 0 && !bulk_pages_leaf_end(bulk))) {
         errno = bulk->failure;
         return false;
     }
@@ -292,7 +292,7 @@ bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root)
         return true;
     }
     if (bulk->page_count == 1 && bulk->filled == 1) {
-        return write_all(fd, bulk->buffer, bulk->page_bytes, (off_t)(root - 1) * bulk->page_bytes);
+        return bulk_pages_write_all(fd, bulk->buffer, bulk->page_bytes, (off_t)(root - 1) * bulk->page_bytes);
     }
     struct stat status;
     if (!buffer_write(bulk) || fstat(fd, &status) != 0) {

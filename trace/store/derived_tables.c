@@ -187,7 +187,7 @@ static int write_shares(const struct writer *writer, const struct slots *slots, 
     return error;
 }
 
-static int write_callsites(const struct writer *writer)
+static int derived_tables_write_callsites(const struct writer *writer)
 {
     int error = VARVE_OK;
     for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
@@ -215,7 +215,8 @@ static int write_total(const struct writer *writer, uint32_t process_id, unsigne
                      has_peak ? VALUE(total->peak_ns) : VALUE_NULL, VALUE(total->temporary), VALUE(total->failed));
 }
 
-static int write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot, const struct total *total)
+static int derived_tables_write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot,
+                                      const struct total *total)
 {
     int error = VARVE_OK;
     for (unsigned i = 0; i < SIZE_CLASSES && error == VARVE_OK; i++) {
@@ -230,8 +231,8 @@ static int write_sizes(const struct writer *writer, uint32_t process_id, unsigne
     return error;
 }
 
-static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
-                         const struct downsample *samples)
+static int derived_tables_write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
+                                        const struct downsample *samples)
 {
     bool has_extras = samples->curves > 1;
     int error = VARVE_OK;
@@ -259,8 +260,8 @@ static int write_process(const struct writer *writer, uint32_t process_id, const
             continue;
         }
         error = write_total(writer, process_id, slot, total);
-        VARVE_THEN(error, write_sizes(writer, process_id, slot, total));
-        VARVE_THEN(error, write_samples(writer, process_id, slot, &total->samples));
+        VARVE_THEN(error, derived_tables_write_sizes(writer, process_id, slot, total));
+        VARVE_THEN(error, derived_tables_write_samples(writer, process_id, slot, &total->samples));
     }
     return error;
 }
@@ -307,7 +308,7 @@ static int write_main_ends(const struct writer *writer)
 
 /* ---- caching allocators ---- */
 
-static int write_segments(const struct writer *writer)
+static int derived_tables_write_segments(const struct writer *writer)
 {
     int error = VARVE_OK;
     for (size_t i = 0; i < writer->derive->segment_count && error == VARVE_OK; i++) {
@@ -365,7 +366,7 @@ static int write_ooms(const struct writer *writer)
     return error;
 }
 
-static int write_marks(const struct writer *writer)
+static int derived_tables_write_marks(const struct writer *writer)
 {
     int error = VARVE_OK;
     for (size_t i = 0; i < writer->derive->mark_count && error == VARVE_OK; i++) {
@@ -441,7 +442,7 @@ static int write_meanings(const struct writer *writer)
     return error;
 }
 
-static int write_calls(const struct writer *writer)
+static int derived_tables_write_calls(const struct writer *writer)
 {
     const struct derive_calls *calls = writer->derive->calls;
     int error = VARVE_OK;
@@ -474,14 +475,14 @@ static int write_streams(const struct writer *writer)
     return error;
 }
 
-static int write_event(void *context, uint64_t seq, unsigned kind)
+static int derived_tables_write_event(void *context, uint64_t seq, unsigned kind)
 {
     return WRITE_ROW((const struct writer *)context, STATEMENT_DEVICE_EVENT, VALUE(seq), VALUE(kind));
 }
 
-static int write_events(const struct writer *writer)
+static int derived_tables_write_events(const struct writer *writer)
 {
-    return seqs_each(&writer->derive->calls->events, write_event, (void *)writer, writer->message);
+    return seqs_each(&writer->derive->calls->events, derived_tables_write_event, (void *)writer, writer->message);
 }
 
 /* ---- rematerialization ---- */
@@ -574,11 +575,25 @@ static int write_remat_events(const struct writer *writer)
 int derive_finish(struct derive *derive, struct store *store, store_progress progress, void *context,
                   struct varve_message *message)
 {
-    static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_main_ends, write_segments,    write_ladder_peaks,
-        write_ooms,      write_marks,     write_keyframes, write_devices,     write_meanings,
-        write_calls,     write_streams,   write_works,     write_host_peak,   write_growths,
-        write_events,    write_operators, write_budgets,   write_remat_events};
+    static int (*const parts[])(const struct writer *writer) = {derived_tables_write_callsites,
+                                                                write_totals,
+                                                                write_main_ends,
+                                                                derived_tables_write_segments,
+                                                                write_ladder_peaks,
+                                                                write_ooms,
+                                                                derived_tables_write_marks,
+                                                                write_keyframes,
+                                                                write_devices,
+                                                                write_meanings,
+                                                                derived_tables_write_calls,
+                                                                write_streams,
+                                                                write_works,
+                                                                write_host_peak,
+                                                                write_growths,
+                                                                derived_tables_write_events,
+                                                                write_operators,
+                                                                write_budgets,
+                                                                write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     VARVE_THEN(error, storages_finish(store, derive, message));

@@ -113,7 +113,7 @@ void live_close(struct live *live)
     free(live);
 }
 
-static int step(struct live *live, enum statement number)
+static int live_store_step(struct live *live, enum statement number)
 {
     sqlite3_stmt *statement = live->statements[number];
     const int result = sqlite3_step(statement);
@@ -122,7 +122,7 @@ static int step(struct live *live, enum statement number)
 }
 
 /* Sums of damaged records may be larger than a column. */
-static int64_t clamp(uint64_t value)
+static int64_t live_store_clamp(uint64_t value)
 {
     return value > INT64_MAX ? INT64_MAX : (int64_t)value;
 }
@@ -149,14 +149,15 @@ int live_begin(struct live *live, const struct live_moment *moment)
     const bool has_before = live->number > 0 && moment->ts_ns > live->ts_ns;
     int error = VARVE_OK;
     for (unsigned i = 0; i < LIVE_CLEARS && error == VARVE_OK; i++) {
-        error = step(live, (enum statement)i);
+        error = live_store_step(live, (enum statement)i);
     }
     if (error != VARVE_OK) {
         return error;
     }
     BIND(live, LIVE_MOMENT, live->number + 1, moment->ts_ns, live->ts_ns, 0, moment->pid, moment->is_over,
-         clamp(moment->events), live->events, clamp(moment->waiting), clamp(moment->lost), clamp(moment->rss_bytes),
-         moment->processes, moment->processes_running, moment->threads);
+         live_store_clamp(moment->events), live->events, live_store_clamp(moment->waiting),
+         live_store_clamp(moment->lost), live_store_clamp(moment->rss_bytes), moment->processes,
+         moment->processes_running, moment->threads);
     bind_text(live, LIVE_MOMENT, 4, moment->command);
     if (!has_before) {
         sqlite3_bind_null(statement, 3);
@@ -164,41 +165,44 @@ int live_begin(struct live *live, const struct live_moment *moment)
     }
     live->number++;
     live->ts_ns = moment->ts_ns;
-    live->events = clamp(moment->events);
-    return step(live, LIVE_MOMENT);
+    live->events = live_store_clamp(moment->events);
+    return live_store_step(live, LIVE_MOMENT);
 }
 
 int live_total(struct live *live, uint32_t process_id, unsigned slot, const struct total *total)
 {
-    BIND(live, LIVE_TOTAL, process_id, slot_domain(slot), slot_device(slot), clamp(total->allocations),
-         clamp(total->frees), clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes),
-         clamp(total->peak_bytes), clamp(total->peak_allocations), total->peak_seq != 0, total->peak_ns,
-         clamp(total->temporary), clamp(total->failed));
-    return step(live, LIVE_TOTAL);
+    BIND(live, LIVE_TOTAL, process_id, slot_domain(slot), slot_device(slot), live_store_clamp(total->allocations),
+         live_store_clamp(total->frees), live_store_clamp(total->bytes), live_store_clamp(total->live_allocations),
+         live_store_clamp(total->live_bytes), live_store_clamp(total->peak_bytes),
+         live_store_clamp(total->peak_allocations), total->peak_seq != 0, total->peak_ns,
+         live_store_clamp(total->temporary), live_store_clamp(total->failed));
+    return live_store_step(live, LIVE_TOTAL);
 }
 
 int live_callsite(struct live *live, const struct leader *leader)
 {
     const struct callsite_total *total = &leader->total;
-    BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, clamp(total->allocations), clamp(total->frees),
-         clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes), clamp(total->peak_allocations),
-         clamp(total->peak_bytes), clamp(total->temporary), clamp(leader->allocations_before),
-         clamp(leader->bytes_before));
-    return step(live, LIVE_CALLSITE);
+    BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, live_store_clamp(total->allocations),
+         live_store_clamp(total->frees), live_store_clamp(total->bytes), live_store_clamp(total->live_allocations),
+         live_store_clamp(total->live_bytes), live_store_clamp(total->peak_allocations),
+         live_store_clamp(total->peak_bytes), live_store_clamp(total->temporary),
+         live_store_clamp(leader->allocations_before), live_store_clamp(leader->bytes_before));
+    return live_store_step(live, LIVE_CALLSITE);
 }
 
 int live_allocator(struct live *live, const struct live_allocator *row)
 {
-    BIND(live, LIVE_ALLOCATOR, row->process_id, row->device, row->segments, clamp(row->reserved), clamp(row->active),
-         clamp(row->allocated), clamp(row->requested), clamp(row->cached));
-    return step(live, LIVE_ALLOCATOR);
+    BIND(live, LIVE_ALLOCATOR, row->process_id, row->device, row->segments, live_store_clamp(row->reserved),
+         live_store_clamp(row->active), live_store_clamp(row->allocated), live_store_clamp(row->requested),
+         live_store_clamp(row->cached));
+    return live_store_step(live, LIVE_ALLOCATOR);
 }
 
 int live_process(struct live *live, const struct live_process *row)
 {
-    BIND(live, LIVE_PROCESS, row->id, row->pid, row->rank, clamp(row->rss_bytes), row->threads);
+    BIND(live, LIVE_PROCESS, row->id, row->pid, row->rank, live_store_clamp(row->rss_bytes), row->threads);
     bind_text(live, LIVE_PROCESS, 6, row->command_line);
-    return step(live, LIVE_PROCESS);
+    return live_store_step(live, LIVE_PROCESS);
 }
 
 bool live_has_name(struct live *live, uint32_t callsite)
@@ -219,13 +223,14 @@ int live_name(struct live *live, uint32_t callsite, const struct store_symbol *u
         bind_text(live, LIVE_NAME, 5 + 3 * i, both[i]->file);
         bind_text(live, LIVE_NAME, 6 + 3 * i, both[i]->module);
     }
-    return step(live, LIVE_NAME);
+    return live_store_step(live, LIVE_NAME);
 }
 
 void *live_bytes(struct live *live, size_t *bytes_out)
 {
     sqlite3_int64 bytes = 0;
-    void *file = step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
+    void *file =
+        live_store_step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
     *bytes_out = file != NULL ? (size_t)bytes : 0;
     return file;
 }

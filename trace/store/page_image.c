@@ -90,7 +90,7 @@ static void leaf_begin(struct image_part *part, uint32_t number)
 }
 
 /* Write the header of a leaf; the cells and their pointers are there. */
-static void leaf_end(const struct store_image *image, const struct image_part *part)
+static void page_image_leaf_end(const struct store_image *image, const struct image_part *part)
 {
     uint8_t *page = page_of(image, part->leaf);
     memset(page, 0, LEAF_HEADER);
@@ -124,7 +124,7 @@ void image_drop(struct store_image *image, enum image_table table)
 {
     struct image_part *part = &image->parts[table];
     leaf_begin(part, PAGE_ROOT + table);
-    leaf_end(image, part);
+    page_image_leaf_end(image, part);
     part->leaf = 0;
     part->closed = 0;
     part->rows = 0;
@@ -138,7 +138,7 @@ static void roots_clear(struct store_image *image)
     image->pages = PAGE_LEAF - 1;
 }
 
-static void header_write(struct store_image *image)
+static void page_image_header_write(struct store_image *image)
 {
     image->changes++;
     put_32(image->bytes + OFFSET_CHANGES, image->changes);
@@ -155,7 +155,7 @@ static bool leaf_next(struct store_image *image, struct image_part *part)
         return false;
     }
     if (part->leaf != 0) {
-        leaf_end(image, part);
+        page_image_leaf_end(image, part);
         part->closed_pages[part->closed] = part->leaf;
         part->closed_rowids[part->closed++] = part->last_rowid;
     }
@@ -207,7 +207,7 @@ void image_seal(struct store_image *image)
         if (part->rows == 0) {
             continue;
         }
-        leaf_end(image, part);
+        page_image_leaf_end(image, part);
         if (part->closed > 0) {
             root_write(image, i);
         } else {
@@ -215,7 +215,7 @@ void image_seal(struct store_image *image)
             memcpy(page_of(image, PAGE_ROOT + i), page_of(image, part->leaf), PAGE_BYTES);
         }
     }
-    header_write(image);
+    page_image_header_write(image);
 }
 
 void image_clear(struct store_image *image)
@@ -225,7 +225,7 @@ void image_clear(struct store_image *image)
                 MADV_DONTNEED);
     }
     roots_clear(image);
-    header_write(image);
+    page_image_header_write(image);
 }
 
 const char *image_insert_sql(enum image_table table)
@@ -293,7 +293,7 @@ int image_open(sqlite3 *db, struct store_image **image_out)
         return result;
     }
     roots_clear(image);
-    header_write(image);
+    page_image_header_write(image);
     return sqlite3_deserialize(db, "batch", image->bytes, (sqlite3_int64)IMAGE_BYTES, (sqlite3_int64)IMAGE_BYTES,
                                SQLITE_DESERIALIZE_READONLY);
 }

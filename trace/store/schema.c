@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a trace database is: settings of the connection, tables and views, the vocabulary that explains its
- * codes, the indexes made at the end, and what SQLite's errors mean to our callers. page_writer.c calls it.
+ * codes, the indexes made at the end, and what SQLite's errors mean to our callers. store.c calls it.
  */
 #include "trace/store/schema.h"
 
@@ -25,7 +25,7 @@
 
 /* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too, but to SQLite they
  * are errors like others; the reason is with the file that was written. */
-static bool is_full(sqlite3 *db, int extended)
+static bool schema_is_full(sqlite3 *db, int extended)
 {
     int reasons[3] = {sqlite3_system_errno(db), 0, 0};
     if (extended == SQLITE_IOERR_SHMSIZE) {
@@ -53,7 +53,7 @@ int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_m
     case SQLITE_FULL:
         return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path, what);
     case SQLITE_IOERR:
-        error = is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+        error = schema_is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
         break;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -87,7 +87,8 @@ void schema_configure(void)
     sqlite3_initialize();
 }
 
-static int execute(sqlite3 *db, const char *path, const char *sql, const char *what, struct varve_message *message)
+static int schema_execute(sqlite3 *db, const char *path, const char *sql, const char *what,
+                          struct varve_message *message)
 {
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
         return schema_error(db, path, what, message);
@@ -98,23 +99,23 @@ static int execute(sqlite3 *db, const char *path, const char *sql, const char *w
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
     sqlite3_busy_timeout(db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
-    int error =
-        execute(db, path,
-                "PRAGMA page_size = " TEXT(
-                    SCHEMA_PAGE_BYTES) ";"
-                                       "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
-                                       "PRAGMA secure_delete = OFF;"
-                                       "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
-                                                                               "PRAGMA temp_store = FILE;",
-                "cannot open the database", message);
+    int error = schema_execute(
+        db, path,
+        "PRAGMA page_size = " TEXT(
+            SCHEMA_PAGE_BYTES) ";"
+                               "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                               "PRAGMA secure_delete = OFF;"
+                               "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                                       "PRAGMA temp_store = FILE;",
+        "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
      * batch must be looked at again in each transaction. */
     return error != VARVE_OK
                ? error
-               : execute(db, path,
-                         is_private ? "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF;"
-                                    : "PRAGMA journal_mode = WAL;",
-                         "cannot open the database", message);
+               : schema_execute(db, path,
+                                is_private ? "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF;"
+                                           : "PRAGMA journal_mode = WAL;",
+                                "cannot open the database", message);
 }
 
 static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const char *const *texts, int count)
@@ -192,15 +193,15 @@ int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
              "PRAGMA application_id = %d; PRAGMA user_version = %d;"
              "INSERT INTO meta VALUES ('complete', 0);",
              VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
-    int error = execute(db, path, "BEGIN", what, message);
-    VARVE_THEN(error, execute(db, path, store_schema_sql, what, message));
-    VARVE_THEN(error, execute(db, path, store_views_sql, what, message));
-    VARVE_THEN(error, execute(db, path, store_help_sql, what, message));
-    VARVE_THEN(error, execute(db, path, identity, what, message));
+    int error = schema_execute(db, path, "BEGIN", what, message);
+    VARVE_THEN(error, schema_execute(db, path, store_schema_sql, what, message));
+    VARVE_THEN(error, schema_execute(db, path, store_views_sql, what, message));
+    VARVE_THEN(error, schema_execute(db, path, store_help_sql, what, message));
+    VARVE_THEN(error, schema_execute(db, path, identity, what, message));
     if (error == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
         error = schema_error(db, path, what, message);
     }
-    return error == VARVE_OK ? execute(db, path, "COMMIT", what, message) : error;
+    return error == VARVE_OK ? schema_execute(db, path, "COMMIT", what, message) : error;
 }
 
 int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out, struct varve_message *message)
@@ -265,15 +266,17 @@ static int storages_index(sqlite3 *db, const char *path, struct varve_message *m
     int error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM storage)", &storages, message);
     VARVE_THEN(error, schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message));
     if (error == VARVE_OK && storages != 0) {
-        error = execute(db, path,
-                        "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
-                        "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
-                        " WHERE allocation_id IS NOT NULL;",
-                        "cannot build indexes", message);
+        error = schema_execute(
+            db, path,
+            "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
+            "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
+            " WHERE allocation_id IS NOT NULL;",
+            "cannot build indexes", message);
     }
     if (error == VARVE_OK && storages != 0 && marks != 0) {
-        error = execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
-                        "cannot build indexes", message);
+        error =
+            schema_execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
+                           "cannot build indexes", message);
     }
     return error;
 }
@@ -282,7 +285,7 @@ static int storages_index(sqlite3 *db, const char *path, struct varve_message *m
  * view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
-    int error = execute(
+    int error = schema_execute(
         db, path,
         "PRAGMA cache_size = -" TEXT(
             CACHE_SORT_KIB) ";"

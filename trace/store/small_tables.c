@@ -173,8 +173,8 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
 }
 
 /* Into the image, which is written when it is full. */
-static int row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values, uint32_t nulls,
-                   unsigned count)
+static int small_tables_row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values,
+                                uint32_t nulls, unsigned count)
 {
     int error = VARVE_OK;
     if (!image_add(store->image, table, id, values, nulls, 0, count)) {
@@ -218,7 +218,7 @@ static int frame_find(struct store *store, uint32_t symbol_id, int64_t pc, uint3
     }
     uint32_t id = store->frame_last + 1;
     const int64_t values[] = {symbol_id, pc};
-    int error = row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
+    int error = small_tables_row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
     if (error == VARVE_OK) {
         if (frames->index.count == 0) {
             frames->first = store->frame_last;
@@ -240,8 +240,8 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
     int error = frame_find(store, symbol_id, pc, &frame);
     const int64_t values[] = {frame, (int64_t)id - parent_id};
     bool is_root = parent_id == 0;
-    return error == VARVE_OK ? row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
-                                       !is_root && values[1] == 1 ? 1 : 2)
+    return error == VARVE_OK ? small_tables_row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
+                                                    !is_root && values[1] == 1 ? 1 : 2)
                              : error;
 }
 
@@ -249,8 +249,8 @@ int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t 
                    uint32_t user_symbol_id)
 {
     const int64_t values[] = {0, node_id, depth, symbol_id, user_symbol_id};
-    return row_add(store, IMAGE_CALLSITE, id, values,
-                   1U | (node_id == 0) << 1 | (symbol_id == 0) << 3 | (user_symbol_id == 0) << 4, 5);
+    return small_tables_row_add(store, IMAGE_CALLSITE, id, values,
+                                1U | (node_id == 0) << 1 | (symbol_id == 0) << 3 | (user_symbol_id == 0) << 4, 5);
 }
 
 /* ---- symbols ---- */

@@ -49,7 +49,7 @@ enum storage_column {
 
 #define STORAGE_DEFAULTS (1U << STORAGE_WRITES | 1U << STORAGE_READS)
 
-static int64_t clamp(uint64_t value)
+static int64_t storage_store_clamp(uint64_t value)
 {
     return value > INT64_MAX ? INT64_MAX : (int64_t)value; /* of a damaged record */
 }
@@ -65,7 +65,7 @@ static uint32_t row_nulls(const struct scratch_storage *row)
            (row->leak_seq != 0 ? 0 : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
 }
 
-static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
+static bool storage_store_row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
 {
     const struct scratch_storage *row = derive_storage_row(derive, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
@@ -74,8 +74,8 @@ static bool row_add(struct store *store, enum image_table table, const struct de
         [STORAGE_KIND] = row->kind,
         [STORAGE_DTYPE] = row->dtype,
         [STORAGE_ADDR] = (int64_t)row->addr,
-        [STORAGE_SIZE] = clamp(row->size),
-        [STORAGE_ELEMENTS] = clamp(row->elements),
+        [STORAGE_SIZE] = storage_store_clamp(row->size),
+        [STORAGE_ELEMENTS] = storage_store_clamp(row->elements),
         [STORAGE_CALLSITE] = row->callsite,
         [STORAGE_THREAD] = row->thread_id,
         [STORAGE_PROCESS] = thread->process_id,
@@ -93,7 +93,7 @@ static bool row_add(struct store *store, enum image_table table, const struct de
         [STORAGE_READS] = row->reads,
         [STORAGE_LEAK_SEQ] = (int64_t)row->leak_seq,
         [STORAGE_LEAK_CAUSE] = row->leak_cause,
-        [STORAGE_LEAK_REFERENCES] = clamp(row->leak_references),
+        [STORAGE_LEAK_REFERENCES] = storage_store_clamp(row->leak_references),
     };
     uint32_t nulls = row_nulls(row);
     uint32_t defaults = (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
@@ -102,12 +102,12 @@ static bool row_add(struct store *store, enum image_table table, const struct de
 }
 
 /* The next row goes into the image, whether it is final or not; false if there is no space. */
-static bool row_pass(struct store *store, const struct derive *derive, bool is_end)
+static bool storage_store_row_pass(struct store *store, const struct derive *derive, bool is_end)
 {
     uint64_t id = store->storages_passed + 1;
     struct scratch_storage *row = derive_storage_row(derive, id);
     bool is_left_out = store->skips_allocations && row->destroy_seq != 0;
-    if (!is_left_out && !row_add(store, IMAGE_STORAGE, derive, id)) {
+    if (!is_left_out && !storage_store_row_add(store, IMAGE_STORAGE, derive, id)) {
         return false;
     }
     row->is_stored = is_end || row->destroy_seq != 0;
@@ -121,7 +121,7 @@ bool storages_gather(struct store *store, struct derive *derive, uint64_t behind
         return true;
     }
     while (store->storages_passed + behind < derive->storages.count &&
-           image_rows(store->image, IMAGE_STORAGE) < COMMIT_ROWS && row_pass(store, derive, false)) {
+           image_rows(store->image, IMAGE_STORAGE) < COMMIT_ROWS && storage_store_row_pass(store, derive, false)) {
     }
     return store->storages_passed + behind >= derive->storages.count;
 }
@@ -129,7 +129,8 @@ bool storages_gather(struct store *store, struct derive *derive, uint64_t behind
 /* ---- the end ---- */
 
 /* Commit what the image holds; rows before `id` are not needed soon. */
-static int part_commit(struct store *store, struct derive *derive, uint64_t id, struct varve_message *message)
+static int storage_store_part_commit(struct store *store, struct derive *derive, uint64_t id,
+                                     struct varve_message *message)
 {
     int error = store_commit(store, NULL, 0, message);
     if (derive->storages.count > 0) {
@@ -139,7 +140,8 @@ static int part_commit(struct store *store, struct derive *derive, uint64_t id, 
 }
 
 /* Rows up to `last` that were not final when they were passed. */
-static int changes_write(struct store *store, struct derive *derive, uint64_t last, struct varve_message *message)
+static int storage_store_changes_write(struct store *store, struct derive *derive, uint64_t last,
+                                       struct varve_message *message)
 {
     int error = VARVE_OK;
     for (uint64_t id = 1; id <= last && error == VARVE_OK; id++) {
@@ -147,12 +149,12 @@ static int changes_write(struct store *store, struct derive *derive, uint64_t la
         if (row->is_stored) {
             continue;
         }
-        while (error == VARVE_OK && !row_add(store, IMAGE_STORAGE_AGAIN, derive, id)) {
-            error = part_commit(store, derive, id - 1, message);
+        while (error == VARVE_OK && !storage_store_row_add(store, IMAGE_STORAGE_AGAIN, derive, id)) {
+            error = storage_store_part_commit(store, derive, id - 1, message);
         }
         row->is_stored = error == VARVE_OK;
         if (error == VARVE_OK && image_rows(store->image, IMAGE_STORAGE_AGAIN) >= COMMIT_ROWS) {
-            error = part_commit(store, derive, id, message);
+            error = storage_store_part_commit(store, derive, id, message);
         }
     }
     return error;
@@ -164,10 +166,11 @@ int storages_finish(struct store *store, struct derive *derive, struct varve_mes
     int error = VARVE_OK;
     while (store->storages_passed < count && error == VARVE_OK) {
         uint64_t end = store->storages_passed + COMMIT_ROWS;
-        while (store->storages_passed < count && store->storages_passed < end && row_pass(store, derive, true)) {
+        while (store->storages_passed < count && store->storages_passed < end &&
+               storage_store_row_pass(store, derive, true)) {
         }
-        error = part_commit(store, derive, store->storages_passed, message);
+        error = storage_store_part_commit(store, derive, store->storages_passed, message);
     }
-    VARVE_THEN(error, changes_write(store, derive, count, message));
-    return error == VARVE_OK ? part_commit(store, derive, count, message) : error;
+    VARVE_THEN(error, storage_store_changes_write(store, derive, count, message));
+    return error == VARVE_OK ? storage_store_part_commit(store, derive, count, message) : error;
 }

@@ -222,7 +222,7 @@ int store_commit(struct store *store, const struct store_ring_position *position
 
 /* ---- the last steps: indexes, statistics, and from two files one that opens read-only anywhere ---- */
 
-static void report(store_progress progress, void *context, uint64_t done)
+static void store_report(store_progress progress, void *context, uint64_t done)
 {
     if (progress != NULL) {
         progress(context, "summarising", done, 3);
@@ -329,7 +329,7 @@ static int statistics_gather(struct store *store, struct varve_message *message)
 }
 
 /* A path in the working directory gets "./", so that no name means anything special to SQLite. */
-static int database_open(struct store *store, struct varve_message *message)
+static int store_database_open(struct store *store, struct varve_message *message)
 {
     char name[4096 + 2];
     snprintf(name, sizeof(name), "%s%s", store->path[0] == '/' ? "" : "./", store->path);
@@ -347,7 +347,7 @@ static void bulks_close(struct store *store)
     }
 }
 
-static void database_close(struct store *store)
+static void store_database_close(struct store *store)
 {
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
@@ -373,14 +373,14 @@ static int bulks_attach(struct store *store, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
-    database_close(store);
+    store_database_close(store);
     for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
         error = bulk_attach(store->bulks[i], store->lock_fd, (uint32_t)root[i]) ? VARVE_OK
                                                                                 : writer_bulk_fail(store, message);
         bulk_close(store->bulks[i]); /* as much space on the disk */
         store->bulks[i] = NULL;
     }
-    VARVE_THEN(error, database_open(store, message));
+    VARVE_THEN(error, store_database_open(store, message));
     VARVE_THEN(error, schema_pragmas(store->db, store->path, true, message));
     return error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK
                ? schema_error(store->db, store->path, "cannot prepare to write", message)
@@ -395,7 +395,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (!store->has_derived) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
-    report(progress, context, 0);
+    store_report(progress, context, 0);
     int error = store->is_private ? bulks_attach(store, message) : VARVE_OK;
     VARVE_THEN(error, writer_begin(store, message));
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
@@ -407,7 +407,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
                                "DELETE FROM keyframe",
                                message);
     }
-    report(progress, context, 1);
+    store_report(progress, context, 1);
     VARVE_THEN(error, statistics_gather(store, message));
     VARVE_THEN(error, writer_execute(store,
                                      "DELETE FROM ring_position; DELETE FROM callsite_origin;"
@@ -415,13 +415,13 @@ int store_finish(struct store *store, store_progress progress, void *context, st
                                      "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
                                      message));
     VARVE_THEN(error, store_commit(store, NULL, 0, message));
-    report(progress, context, 2);
+    store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->drops_events) {
         /* Where there is no space for the smaller copy, the database stays as it is: large, and complete. */
         sqlite3_exec(store->db, "VACUUM main", NULL, NULL, NULL);
     }
-    report(progress, context, 3);
+    store_report(progress, context, 3);
     return error;
 }
 
@@ -531,7 +531,7 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
     schema_configure();
     bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
-    VARVE_THEN(error, database_open(store, message));
+    VARVE_THEN(error, store_database_open(store, message));
     VARVE_THEN(error, database_begin(store, mode, message));
     if (error != VARVE_OK) {
         store_close(store);
@@ -550,7 +550,7 @@ void store_close(struct store *store)
         return;
     }
     /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
-    database_close(store);
+    store_database_close(store);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }

@@ -68,7 +68,7 @@ static bool is_null(sqlite3_stmt *row, int column)
     return sqlite3_column_type(row, column) == SQLITE_NULL;
 }
 
-static int event_take(sqlite3_stmt *row, void *context)
+static int store_resume_event_take(sqlite3_stmt *row, void *context)
 {
     const struct event_reader *reader = context;
     const int64_t seq = sqlite3_column_int64(row, 0);
@@ -118,7 +118,7 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
                query_each(store,
                           "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
                           " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
-                          NULL, event_take, &reader, message));
+                          NULL, store_resume_event_take, &reader, message));
     free(reader.process_ids);
     return error;
 }

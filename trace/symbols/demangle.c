@@ -28,7 +28,7 @@ bool symbols_is_mangled(const char *name)
     return strncmp(name, "_Z", 2) == 0 || strncmp(name, "_R", 2) == 0;
 }
 
-static bool append(struct symbols_demangler *demangler, const char *text, size_t length)
+static bool demangle_append(struct symbols_demangler *demangler, const char *text, size_t length)
 {
     if (length >= TEXT_BYTES_MAX - demangler->length ||
         !ARRAY_GROW(demangler->text, demangler->capacity, demangler->length + length + 1)) {
@@ -43,13 +43,13 @@ static bool append(struct symbols_demangler *demangler, const char *text, size_t
 static void write_part(const char *text, size_t length, void *context)
 {
     struct output *output = context;
-    if (!append(output->demangler, text, length)) {
+    if (!demangle_append(output->demangler, text, length)) {
         longjmp(output->give_up, 1);
     }
 }
 
 /* Rust's older scheme is one of C++'s names with a hash behind it: it has to be tried first. */
-static bool write_name(struct symbols_demangler *demangler, const char *name)
+static bool demangle_write_name(struct symbols_demangler *demangler, const char *name)
 {
     struct output output = {.demangler = demangler};
     demangler->length = 0;
@@ -92,10 +92,10 @@ const char *symbols_demangle(struct symbols_demangler *demangler, const char *na
     const char *at = find_llvm(name, &length);
     char *plain = length > 0 ? without_llvm(name, at, length) : NULL;
     const char *mangled = plain != NULL ? plain : name;
-    bool is_written = symbols_is_mangled(mangled) && write_name(demangler, mangled);
+    bool is_written = symbols_is_mangled(mangled) && demangle_write_name(demangler, mangled);
     if (!is_written && plain != NULL) {
         demangler->length = 0;
-        is_written = append(demangler, plain, strlen(plain));
+        is_written = demangle_append(demangler, plain, strlen(plain));
     }
     free(plain);
     return is_written ? demangler->text : name;

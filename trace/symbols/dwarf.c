@@ -33,7 +33,7 @@ struct symbols_unit {
 
 /* ---- units ---- */
 
-static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t value)
+static bool dwarf_add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t value)
 {
     Dwarf_Addr base = 0, low = 0, high = 0;
     ptrdiff_t offset = 0;
@@ -70,7 +70,7 @@ void symbols_dwarf_open(struct symbols_module *module)
         }
         added->die = die;
         added->scope = type == DW_UT_skeleton && split.addr ? split : die;
-        if (!add_ranges(&module->unit_ranges, &added->die, (uint32_t)(module->unit_count - 1))) {
+        if (!dwarf_add_ranges(&module->unit_ranges, &added->die, (uint32_t)(module->unit_count - 1))) {
             break;
         }
     }
@@ -102,7 +102,7 @@ static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
         return false;
     }
     unit->functions[unit->function_count] = *die;
-    return add_ranges(&unit->function_ranges, die, (uint32_t)unit->function_count++);
+    return dwarf_add_ranges(&unit->function_ranges, die, (uint32_t)unit->function_count++);
 }
 
 static bool collect_functions(struct symbols_unit *unit, Dwarf_Die *parent, int depth)

@@ -18,7 +18,7 @@
 #define SEGMENTS_MAX 64U
 #define NOTES_MAX 4096U
 
-static bool read_at(int file, void *to, size_t bytes, uint64_t offset)
+static bool elf_image_read_at(int file, void *to, size_t bytes, uint64_t offset)
 {
     return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
@@ -50,14 +50,14 @@ static bool read_build_id(struct symbols_image *image, int file)
     ElfW(Ehdr) head;
     ElfW(Phdr) segments[SEGMENTS_MAX];
     unsigned char notes[NOTES_MAX];
-    if (!read_at(file, &head, sizeof(head), 0) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+    if (!elf_image_read_at(file, &head, sizeof(head), 0) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
         head.e_phentsize != sizeof(segments[0]) || head.e_phnum > SEGMENTS_MAX ||
-        !read_at(file, segments, head.e_phnum * sizeof(segments[0]), head.e_phoff)) {
+        !elf_image_read_at(file, segments, head.e_phnum * sizeof(segments[0]), head.e_phoff)) {
         return false;
     }
     for (unsigned i = 0; i < head.e_phnum && image->build_id_bytes == 0; i++) {
         const size_t bytes = segments[i].p_filesz < NOTES_MAX ? segments[i].p_filesz : NOTES_MAX;
-        if (segments[i].p_type == PT_NOTE && read_at(file, notes, bytes, segments[i].p_offset)) {
+        if (segments[i].p_type == PT_NOTE && elf_image_read_at(file, notes, bytes, segments[i].p_offset)) {
             find_build_id(image, notes, bytes);
         }
     }

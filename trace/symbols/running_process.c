@@ -2,7 +2,7 @@
 /*
  * Stacks of another process by libdwfl, which reads the registers of a thread that we trace and unwinds by .eh_frame;
  * and exported functions of a file by its dynamic symbol table. No debug files: they take long to read, and a stopped
- * thread waits. Called by collector/attach.
+ * thread waits. Called by trace/collector/programs.
  */
 #include "trace/symbols/running_process.h"
 
@@ -195,7 +195,7 @@ static bool dynamic_symbols_open(struct dynamic_symbols *symbols, const char *pa
 }
 
 /* The name of a function that is defined in the file, else NULL. */
-static const char *function_at(const struct dynamic_symbols *symbols, size_t index, GElf_Sym *symbol)
+static const char *running_process_function_at(const struct dynamic_symbols *symbols, size_t index, GElf_Sym *symbol)
 {
     if (gelf_getsym(symbols->data, (int)index, symbol) == NULL || symbol->st_shndx == SHN_UNDEF ||
         GELF_ST_TYPE(symbol->st_info) != STT_FUNC) {
@@ -213,7 +213,7 @@ uint64_t symbols_file_function(const char *path, const char *name)
     uint64_t address = 0;
     GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count && address == 0; i++) {
-        const char *found = function_at(&symbols, i, &symbol);
+        const char *found = running_process_function_at(&symbols, i, &symbol);
         if (found != NULL && strcmp(found, name) == 0) {
             address = symbol.st_value;
         }
@@ -222,7 +222,7 @@ uint64_t symbols_file_function(const char *path, const char *name)
     return address;
 }
 
-static bool is_among(const char *name, const char *const *names)
+static bool running_process_is_among(const char *name, const char *const *names)
 {
     while (*names != NULL && strcmp(*names, name) != 0) {
         names++;
@@ -239,15 +239,16 @@ bool symbols_file_span(const char *path, const char *const *names, uint64_t *sta
     uint64_t first = UINT64_MAX, last = 0;
     GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count; i++) {
-        const char *found = function_at(&symbols, i, &symbol);
-        if (found != NULL && is_among(found, names)) {
+        const char *found = running_process_function_at(&symbols, i, &symbol);
+        if (found != NULL && running_process_is_among(found, names)) {
             first = symbol.st_value < first ? symbol.st_value : first;
             last = symbol.st_value + symbol.st_size > last ? symbol.st_value + symbol.st_size : last;
         }
     }
     uint64_t before = 0;
     for (size_t i = 0; i < symbols.count; i++) {
-        const uint64_t its_end = function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
+        const uint64_t its_end =
+            running_process_function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
         before = its_end <= first && its_end > before ? its_end : before;
     }
     dynamic_symbols_close(&symbols);

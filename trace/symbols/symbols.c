@@ -3,7 +3,7 @@
  * Addresses in modules to functions, files and lines, after the program has ended. Keeps a few modules open,
  * the least recently used one goes first, so that memory stays bounded however many a recording has; callers
  * ask in the order of modules and addresses. Where the ELF files and their debug data are read:
- * symbol_module.c, dwarf.c. Called by callsites/callsite_finish.c.
+ * symbol_module.c, dwarf.c. Called by trace/callsites/callsite_finish.c.
  */
 #include "trace/symbols/symbols.h"
 
@@ -122,8 +122,8 @@ static void drop_large(struct symbols *symbols, const struct symbols_module *kep
     }
 }
 
-static struct symbols_module *add_module(struct symbols *symbols, const char *path, const uint8_t *build_id,
-                                         size_t build_id_bytes, struct symbols_image *image)
+static struct symbols_module *symbols_add_module(struct symbols *symbols, const char *path, const uint8_t *build_id,
+                                                 size_t build_id_bytes, struct symbols_image *image)
 {
     struct symbols_module *module = calloc(1, sizeof(*module));
     unsigned slot = oldest_slot(symbols);
@@ -158,7 +158,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
     }
     struct symbols_module *module = find_module(symbols, path, build_id, build_id_bytes);
     if (!module) {
-        module = add_module(symbols, path, build_id, build_id_bytes, image);
+        module = symbols_add_module(symbols, path, build_id, build_id_bytes, image);
     }
     if (!module) {
         return VARVE_ERROR_NO_MEMORY;

@@ -40,7 +40,7 @@ void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state s
     va_end(arguments);
 }
 
-static void print_text(FILE *out, const struct doctor_lines *lines)
+static void doctor_print_text(FILE *out, const struct doctor_lines *lines)
 {
     for (size_t i = 0; i < lines->count; i++) {
         const struct doctor_line *line = &lines->items[i];
@@ -74,7 +74,7 @@ static struct cJSON *lines_json(const struct doctor_lines *lines)
     return object;
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int doctor_run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct doctor_lines lines = {.count = 0};
@@ -87,7 +87,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->json) {
         json_print(lines_json(&lines), context->out);
     } else {
-        print_text(context->out, &lines);
+        doctor_print_text(context->out, &lines);
     }
     return 0;
 }
@@ -104,5 +104,5 @@ const struct command command_doctor = {
                 "  varve doctor --json | jq '.checks[] | select(.state != \"ok\")'\n",
     .options = options,
     .values_bytes = sizeof(struct values),
-    .run = run,
+    .run = doctor_run,
 };

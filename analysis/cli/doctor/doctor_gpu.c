@@ -54,7 +54,7 @@ static void module_version(const char *path, char *version, size_t bytes)
 }
 
 /* Says who may use a node that we may not; true if that is so. */
-static bool is_forbidden(struct doctor_lines *lines, const char *node)
+static bool doctor_gpu_is_forbidden(struct doctor_lines *lines, const char *node)
 {
     struct stat status;
     if (access(node, R_OK | W_OK) == 0 || errno != EACCES || stat(node, &status) != 0) {
@@ -95,9 +95,9 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
     if (glob(pattern, 0, NULL, &gpus) != 0) {
         gpus.gl_pathc = 0;
     }
-    bool is_refused = is_forbidden(lines, control) || is_forbidden(lines, memory);
+    bool is_refused = doctor_gpu_is_forbidden(lines, control) || doctor_gpu_is_forbidden(lines, memory);
     for (size_t i = 0; i < gpus.gl_pathc && !is_refused; i++) {
-        is_refused = is_forbidden(lines, gpus.gl_pathv[i]);
+        is_refused = doctor_gpu_is_forbidden(lines, gpus.gl_pathv[i]);
     }
     char version[64];
     module_version(module, version, sizeof(version));

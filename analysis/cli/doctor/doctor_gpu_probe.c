@@ -65,7 +65,7 @@ struct functions {
 #undef PROBE_FIELD
 };
 
-static void function_find(void *library, const char *name, void *field)
+static void doctor_gpu_probe_function_find(void *library, const char *name, void *field)
 {
     void *found = dlsym(library, name);
     memcpy(field, &found, sizeof(found)); /* POSIX allows what C has no conversion for */
@@ -119,7 +119,7 @@ static void start_driver(int output, struct driver_probe *probe, const struct fu
     set_words(probe->reason, sizeof(probe->reason), reason);
 }
 
-static void open_device(struct driver_probe *probe)
+static void doctor_gpu_probe_open_device(struct driver_probe *probe)
 {
     const struct varve_cuda_options options = {0};
     struct varve_message message = {""};
@@ -148,7 +148,7 @@ static void work_driver(int output, const void *context)
         set_words(probe.library, sizeof(probe.library), map->l_name);
     }
     say_step(output, &probe, PROBE_FINDING);
-#define PROBE_FIND(field, symbol, parameters) function_find(library, #symbol, &functions.field);
+#define PROBE_FIND(field, symbol, parameters) doctor_gpu_probe_function_find(library, #symbol, &functions.field);
     PROBE_LIST(PROBE_FIND)
 #undef PROBE_FIND
     start_driver(output, &probe, &functions);
@@ -156,7 +156,7 @@ static void work_driver(int output, const void *context)
         say_step(output, &probe, PROBE_COUNTING);
         ask_devices(&probe, &functions);
         say_step(output, &probe, PROBE_OPENING);
-        open_device(&probe);
+        doctor_gpu_probe_open_device(&probe);
     }
     say_step(output, &probe, PROBE_DONE);
 }
@@ -193,7 +193,7 @@ static void work_cupti(int output, const void *path)
     if (library == NULL) {
         set_words(probe.reason, sizeof(probe.reason), dlerror());
     } else {
-        function_find(library, "cuptiGetVersion", &get_version);
+        doctor_gpu_probe_function_find(library, "cuptiGetVersion", &get_version);
         if (get_version != NULL && get_version(&version) == 0) {
             probe.version = (int)version;
         }

@@ -52,7 +52,7 @@ static bool has_invariant_tsc(void)
 #endif
 }
 
-static bool read_line(const char *path, char *buffer, size_t bytes)
+static bool doctor_machine_read_line(const char *path, char *buffer, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     if (file == NULL) {
@@ -70,14 +70,15 @@ static void check_clock(struct doctor_lines *lines)
 {
     char source[64] = "unknown";
     bool is_invariant = has_invariant_tsc();
-    read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", source, sizeof(source));
+    doctor_machine_read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", source,
+                             sizeof(source));
     bool is_fast = is_invariant && strcmp(source, "tsc") == 0;
     doctor_add(lines, "clock", is_fast ? DOCTOR_OK : DOCTOR_WARNING,
                is_fast ? "" : "times come from clock_gettime: about 11 ns more for each event", "",
                "clock source %.40s, %s invariant TSC", source, is_invariant ? "with" : "without");
 }
 
-static int64_t free_bytes(const char *path)
+static int64_t doctor_machine_free_bytes(const char *path)
 {
     struct statvfs status;
     return statvfs(path, &status) == 0 ? (int64_t)status.f_bavail * (int64_t)status.f_frsize : -1;
@@ -85,8 +86,8 @@ static int64_t free_bytes(const char *path)
 
 static void check_space(struct doctor_lines *lines)
 {
-    int64_t shm = free_bytes("/dev/shm");
-    int64_t disk = free_bytes(".");
+    int64_t shm = doctor_machine_free_bytes("/dev/shm");
+    int64_t disk = doctor_machine_free_bytes(".");
     char here[PATH_MAX] = ".";
     bool is_writable = access("/dev/shm", W_OK) == 0;
     if (getcwd(here, sizeof(here)) == NULL) {

@@ -23,7 +23,7 @@
 #define NS_PER_MS 1000000
 
 /* What comes until the other end is closed; false if nothing comes for `limit_ms`. */
-static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *used_out)
+static bool doctor_program_read_all(int input, int limit_ms, char *text, size_t bytes, size_t *used_out)
 {
     int64_t end_ms = monotonic_ns() / NS_PER_MS + limit_ms;
     size_t used = 0;
@@ -89,7 +89,7 @@ struct child_end child_run(void (*work)(int output, const void *context), const 
     }
     close(ends[1]);
     int status = 0;
-    if (pid > 0 && !read_all(ends[0], limit_ms, text, bytes, &end.bytes)) {
+    if (pid > 0 && !doctor_program_read_all(ends[0], limit_ms, text, bytes, &end.bytes)) {
         status = end_group(pid);
         end.answer = PROGRAM_LATE;
     } else if (pid > 0) {

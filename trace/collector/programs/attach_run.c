@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `varve attach` and `varve detach` do to the process itself. The library stays loaded in it for good: a thread
- * may be in a hook at any time. Attaching again uses it again. Called by run.c and the two commands.
+ * may be in a hook at any time. Attaching again uses it again. Called by record_run.c and the two commands.
  */
 #include "trace/collector/programs/attach_run.h"
 
@@ -56,7 +56,7 @@ static int check_unrecorded(const struct target *target, struct varve_message *m
         target->pid, recording->collector, target->pid);
 }
 
-static int check(struct attach *attach, int32_t pid, struct varve_message *message)
+static int attach_run_check(struct attach *attach, int32_t pid, struct varve_message *message)
 {
     int error = target_open(&attach->target, pid, TARGET_TO_RECORD, message);
     VARVE_THEN(error, check_unrecorded(&attach->target, message));
@@ -74,7 +74,7 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
     attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
     int lock;
     int error = target_lock(pid, &lock, message);
-    VARVE_THEN(error, check(attach, pid, message));
+    VARVE_THEN(error, attach_run_check(attach, pid, message));
     session_descriptor_close(&lock);
     return error;
 }
@@ -113,7 +113,7 @@ static const struct inject_call hooks_out = {.function = ATTACH_FUNCTION_DETACH,
 static const struct inject_call memory_back = {
     .function = ATTACH_FUNCTION_RELEASE, .avoids = PLACE_LOADER | PLACE_UNKNOWN, .needs_quiet = true};
 
-static int start(struct attach *attach, const char *directory, struct varve_message *message)
+static int attach_run_start(struct attach *attach, const char *directory, struct varve_message *message)
 {
     const struct inject_call wanted = {
         .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library, .avoids = PLACE_ANY};
@@ -139,8 +139,8 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
 {
     int lock;
     int error = target_lock(attach->target.pid, &lock, message);
-    VARVE_THEN(error, check(attach, attach->target.pid, message)); /* another one may have been faster */
-    VARVE_THEN(error, start(attach, directory, message));
+    VARVE_THEN(error, attach_run_check(attach, attach->target.pid, message)); /* another one may have been faster */
+    VARVE_THEN(error, attach_run_start(attach, directory, message));
     session_descriptor_close(&lock);
     return error;
 }

@@ -32,7 +32,7 @@
 #define LOCK_TRIES 150U
 #define LOCK_US 20000U
 
-static const char *base_name(const char *path)
+static const char *attach_target_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
@@ -150,7 +150,7 @@ static int check_confinement(int32_t pid, struct varve_message *message)
                                    pid);
 }
 
-static int check_program(const struct target *target, struct varve_message *message)
+static int attach_target_check_program(const struct target *target, struct varve_message *message)
 {
     const int32_t pid = target->pid;
     char path[64];
@@ -177,7 +177,7 @@ static int check_program(const struct target *target, struct varve_message *mess
     return reason == EXEC_REASON_NONE ? VARVE_OK : VARVE_ERROR_UNSUPPORTED;
 }
 
-static int check_root(const struct target *target, struct varve_message *message)
+static int attach_target_check_root(const struct target *target, struct varve_message *message)
 {
     const int32_t pid = target->pid;
     char link[64];
@@ -242,7 +242,7 @@ static void allocator_add(struct target *target, const struct mapping *mapping)
 /* A mapping of the beginning of a file. */
 static void mapping_take(struct target *target, const struct mapping *mapping)
 {
-    const char *name = base_name(mapping->path);
+    const char *name = attach_target_base_name(mapping->path);
     if (strncmp(name, "libc.so.6", 9) == 0 || strncmp(name, "libc-2.", 7) == 0) {
         object_set(&target->libc, mapping);
     } else if (strncmp(name, "libdl.so.2", 10) == 0 || strncmp(name, "libdl-2.", 8) == 0) {
@@ -361,7 +361,7 @@ static void read_command(struct target *target)
     }
 }
 
-static int look_at(struct target *target, enum target_purpose purpose, struct varve_message *message)
+static int attach_target_look_at(struct target *target, enum target_purpose purpose, struct varve_message *message)
 {
     const bool is_left = purpose == TARGET_TO_LEAVE;
     char status[STATUS_BYTES];
@@ -375,12 +375,12 @@ static int look_at(struct target *target, enum target_purpose purpose, struct va
         VARVE_THEN(error, check_user(target->pid, status, message));
     }
     VARVE_THEN(error, check_confinement(target->pid, message));
-    VARVE_THEN(error, check_program(target, message));
+    VARVE_THEN(error, attach_target_check_program(target, message));
     if (!is_left) {
-        VARVE_THEN(error, check_root(target, message));
+        VARVE_THEN(error, attach_target_check_root(target, message));
     }
     VARVE_THEN(error, read_maps(target, message));
-    if (is_left && error == VARVE_OK && check_root(target, message) != VARVE_OK) {
+    if (is_left && error == VARVE_OK && attach_target_check_root(target, message) != VARVE_OK) {
         error = check_libc(target, message);
     }
     return error;
@@ -390,7 +390,7 @@ int target_open(struct target *target, int32_t pid, enum target_purpose purpose,
 {
     memset(target, 0, sizeof(*target));
     target->pid = pid;
-    int error = look_at(target, purpose, message);
+    int error = attach_target_look_at(target, purpose, message);
     if (target->tid != 0 && error != VARVE_OK && !target_is_same(target, target->tid)) {
         error = VARVE_OK; /* what was seen is a bit of each */
     }

@@ -70,9 +70,10 @@ struct injector {
     size_t own_bytes;
 };
 
-static int fail(struct injector *injector, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int inject_fail(struct injector *injector, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-static int fail(struct injector *injector, int error, const char *format, ...)
+static int inject_fail(struct injector *injector, int error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -208,18 +209,19 @@ static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 {
     const uint64_t now = stop_now_ns();
     if (now - began_ns >= CALL_NS) {
-        fail(injector, VARVE_ERROR_BUSY,
-             "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
-             "stay locked",
-             injector->target->pid);
+        inject_fail(
+            injector, VARVE_ERROR_BUSY,
+            "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
+            "stay locked",
+            injector->target->pid);
         return false;
     }
     if (injector->is_loading && now - began_ns >= LOCK_NS && registers_wait_for_lock(injector->tid) &&
         !owns_loader_lock(injector)) {
         injector->has_given_up = true;
-        fail(injector, VARVE_ERROR_BUSY,
-             "process %d: a lock that loading the recorder needs was not let go of within 1 s: try again",
-             injector->target->pid);
+        inject_fail(injector, VARVE_ERROR_BUSY,
+                    "process %d: a lock that loading the recorder needs was not let go of within 1 s: try again",
+                    injector->target->pid);
         return false;
     }
     return true;
@@ -242,10 +244,10 @@ static bool handle_stop(struct injector *injector, enum stop stop, int *number, 
         return false;
     }
     if (*number != SIGSTOP && (!is_handled(injector, *number) || ++*faults > FAULTS_MAX)) {
-        fail(injector, VARVE_ERROR_IO,
-             "process %d: the recorder got signal %d while it was being loaded or called, and was left midway: "
-             "locks that it held there stay locked",
-             injector->target->pid, *number);
+        inject_fail(injector, VARVE_ERROR_IO,
+                    "process %d: the recorder got signal %d while it was being loaded or called, and was left midway: "
+                    "locks that it held there stay locked",
+                    injector->target->pid, *number);
         return false;
     }
     injector->has_lost_rest = injector->has_lost_rest || *number != SIGSTOP;
@@ -283,13 +285,13 @@ static bool await_return(struct injector *injector, uint64_t *result)
     }
 }
 
-static bool call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6], uint64_t stack,
-                          uint64_t *result)
+static bool inject_call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6],
+                                 uint64_t stack, uint64_t *result)
 {
     if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) || !stop_go_on(injector->tid, 0)) {
         if (errno != ESRCH) {
-            fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s", injector->target->pid,
-                 strerror(errno));
+            inject_fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s",
+                        injector->target->pid, strerror(errno));
         } else {
             injector->report->error = look_say_gone(&injector->look);
         }
@@ -316,12 +318,12 @@ static void say_why_not_loaded(struct injector *injector, uint64_t memory)
     const uint64_t none[6] = {0};
     char text[300] = "";
     uint64_t at = 0;
-    if (injector->open_error != 0 && call_function(injector, injector->open_error, none, calls_stack(memory), &at) &&
-        at != 0) {
+    if (injector->open_error != 0 &&
+        inject_call_function(injector, injector->open_error, none, calls_stack(memory), &at) && at != 0) {
         text[memory_read(injector, at, text, sizeof(text) - 1)] = '\0';
     }
-    fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d can't load the recorder: %s", injector->target->pid,
-         text[0] != '\0' ? text : "its loader does not say why");
+    inject_fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d can't load the recorder: %s", injector->target->pid,
+                text[0] != '\0' ? text : "its loader does not say why");
 }
 
 /* Where the library is, once it is loaded. */
@@ -330,7 +332,7 @@ static bool load_library(struct injector *injector, uint64_t memory)
     const uint64_t arguments[6] = {text_put(injector, memory, injector->call->library), injector->open_mode};
     injector->is_loading = true;
     uint64_t handle = 0;
-    if (arguments[0] == 0 || !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
+    if (arguments[0] == 0 || !inject_call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
         return false;
     }
     injector->is_loading = false;
@@ -358,7 +360,7 @@ static void make_calls(struct injector *injector, uint64_t memory)
     }
     uint64_t answer = 0;
     if ((arguments[0] != 0 || injector->call->argument == NULL) &&
-        call_function(injector, injector->function, arguments, calls_stack(memory), &answer)) {
+        inject_call_function(injector, injector->function, arguments, calls_stack(memory), &answer)) {
         injector->report->result.answer = (int)answer;
     }
 }
@@ -395,7 +397,7 @@ static void thread_restore(struct injector *injector)
 }
 
 /* The calls are over, and their memory goes, unless something of what was left midway may lie there. */
-static void give_back(struct injector *injector, uint64_t memory, uint64_t stack)
+static void inject_give_back(struct injector *injector, uint64_t memory, uint64_t stack)
 {
     const uint64_t arguments[6] = {memory, STACK_BYTES};
     const int error = injector->report->error;
@@ -405,7 +407,7 @@ static void give_back(struct injector *injector, uint64_t memory, uint64_t stack
     } else if (error != VARVE_OK && error != VARVE_ERROR_UNSUPPORTED) {
         return;
     }
-    call_function(injector, injector->unmap, arguments, stack, &ignored);
+    inject_call_function(injector, injector->unmap, arguments, stack, &ignored);
 }
 
 /* The thread is stopped. */
@@ -420,12 +422,13 @@ static void call_there(struct injector *injector)
     sequence_abort(injector->tid, &injector->saved);
     const uint64_t stack = registers_free_stack(&injector->saved);
     uint64_t memory = 0;
-    if (call_function(injector, injector->map, wanted, stack, &memory)) {
+    if (inject_call_function(injector, injector->map, wanted, stack, &memory)) {
         if (memory >= UINT64_MAX - 4095) {
-            fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder", injector->target->pid);
+            inject_fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder",
+                        injector->target->pid);
         } else {
             make_calls(injector, memory);
-            give_back(injector, memory, stack);
+            inject_give_back(injector, memory, stack);
         }
     }
     thread_restore(injector);
@@ -473,8 +476,8 @@ static int find_functions(struct injector *injector)
         injector->function = target->recorder.base + injector->function_in_file;
     }
     if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 || injector->function_in_file == 0) {
-        return fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d: %s has not the functions that are needed",
-                    target->pid, injector->function_in_file == 0 && file != NULL ? file : target->libc.path);
+        return inject_fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d: %s has not the functions that are needed",
+                           target->pid, injector->function_in_file == 0 && file != NULL ? file : target->libc.path);
     }
     return VARVE_OK;
 }
@@ -510,7 +513,7 @@ static int run_child(struct injector *injector)
         _exit(0);
     }
     if (child < 0) {
-        return fail(injector, VARVE_ERROR_NO_MEMORY, "no process could be made: %s", strerror(errno));
+        return inject_fail(injector, VARVE_ERROR_NO_MEMORY, "no process could be made: %s", strerror(errno));
     }
     for (;;) {
         const pid_t got = waitpid(child, &status, injector->call->idle != NULL ? WNOHANG : 0);
@@ -523,7 +526,7 @@ static int run_child(struct injector *injector)
         }
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        return fail(injector, VARVE_ERROR_IO, "the injector ended early (status %d)", status);
+        return inject_fail(injector, VARVE_ERROR_IO, "the injector ended early (status %d)", status);
     }
     return injector->report->error;
 }
@@ -548,7 +551,7 @@ int inject_call(const struct target *target, const struct inject_call *call, str
     injector->look.parent = call->library != NULL ? getpid() : 0;
     error = registers_are_known()
                 ? find_functions(injector)
-                : fail(injector, VARVE_ERROR_UNSUPPORTED, "varve can't attach to programs on this machine");
+                : inject_fail(injector, VARVE_ERROR_UNSUPPORTED, "varve can't attach to programs on this machine");
     if (error == VARVE_OK) {
         injector->look.running = symbols_running_open(proc_file_thread(target->pid));
         error = injector->look.running != NULL ? run_child(injector) : look_say_gone(&injector->look);

@@ -72,7 +72,7 @@ static void signals_give_back(const struct launch_signals *saved)
     sigprocmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
-static bool variable_is(const char *entry, const char *name)
+static bool launch_variable_is(const char *entry, const char *name)
 {
     size_t length = strlen(name);
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
@@ -92,7 +92,7 @@ static void environment_free(struct launch_environment *environment)
 }
 
 /* Does one of `variables` ("NAME=VALUE") take the place of `entry`? */
-static bool is_replaced(const char *entry, char *const *variables)
+static bool launch_is_replaced(const char *entry, char *const *variables)
 {
     for (; *variables; variables++) {
         size_t length = strcspn(*variables, "=") + 1;
@@ -100,11 +100,11 @@ static bool is_replaced(const char *entry, char *const *variables)
             return true;
         }
     }
-    return variable_is(entry, "LD_PRELOAD") || variable_is(entry, SESSION_ENVIRONMENT);
+    return launch_variable_is(entry, "LD_PRELOAD") || launch_variable_is(entry, SESSION_ENVIRONMENT);
 }
 
-static int environment_make(struct launch_environment *environment, const char *preload, const char *session,
-                            char *const *variables)
+static int launch_environment_make(struct launch_environment *environment, const char *preload, const char *session,
+                                   char *const *variables)
 {
     memset(environment, 0, sizeof(*environment));
     const char *others = getenv("LD_PRELOAD");
@@ -130,7 +130,7 @@ static int environment_make(struct launch_environment *environment, const char *
     }
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!is_replaced(environ[i], variables)) {
+        if (!launch_is_replaced(environ[i], variables)) {
             environment->entries[kept++] = environ[i];
         }
     }
@@ -142,8 +142,8 @@ static int environment_make(struct launch_environment *environment, const char *
     return VARVE_OK;
 }
 
-static void __attribute__((noreturn)) child_run(char *const argv[], const struct launch_environment *environment,
-                                                const struct launch_signals *signals, int error_fd)
+static void __attribute__((noreturn)) launch_child_run(char *const argv[], const struct launch_environment *environment,
+                                                       const struct launch_signals *signals, int error_fd)
 {
     signals_give_back(signals);
     execvpe(argv[0], argv, environment->entries);
@@ -182,7 +182,7 @@ static int exec_error(int reason, const char *program, struct varve_message *mes
     return varve_message_set(message, error, "cannot start '%s': %s", program, strerror(reason));
 }
 
-static void wait_for(int32_t pid)
+static void launch_wait_for(int32_t pid)
 {
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
@@ -198,7 +198,7 @@ static int program_start(struct launch *launch, char *const argv[], const struct
     }
     pid_t pid = fork();
     if (pid == 0) {
-        child_run(argv, environment, signals, ends[1]);
+        launch_child_run(argv, environment, signals, ends[1]);
     }
     int reason = errno;
     close(ends[1]);
@@ -212,7 +212,7 @@ static int program_start(struct launch *launch, char *const argv[], const struct
     } while (got < 0 && errno == EINTR);
     close(ends[0]);
     if (got == (ssize_t)sizeof(reason)) {
-        wait_for(pid);
+        launch_wait_for(pid);
         return exec_error(reason, argv[0], message);
     }
     launch->pid = pid;
@@ -245,7 +245,7 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
                       char *const *variables, struct varve_message *message)
 {
     struct launch_environment environment;
-    if (environment_make(&environment, preload, session, variables)) {
+    if (launch_environment_make(&environment, preload, session, variables)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the program's environment");
     }
     struct launch_signals signals;

@@ -110,7 +110,8 @@ static int path_search(const char *program, char *path_out, size_t path_bytes, s
                              program);
 }
 
-static int program_find(const char *program, char *path_out, size_t path_bytes, struct varve_message *message)
+static int launch_check_program_find(const char *program, char *path_out, size_t path_bytes,
+                                     struct varve_message *message)
 {
     if (!strchr(program, '/')) {
         if (*program == '\0') {
@@ -125,14 +126,14 @@ static int program_find(const char *program, char *path_out, size_t path_bytes, 
     return candidate_error(candidate_look(program), program, message);
 }
 
-static const char *base_name(const char *path)
+static const char *launch_check_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
 /* `reason` is what exec_check_elf says. */
-static int refuse(int fd, const char *path, int reason, struct varve_message *message)
+static int launch_check_refuse(int fd, const char *path, int reason, struct varve_message *message)
 {
     static const struct {
         int reason;
@@ -186,7 +187,7 @@ static int elf_check(int fd, const char *path, struct varve_message *message)
     if (reason == EXEC_REASON_NONE && exec_check_minds_order(getenv("ASAN_OPTIONS")) && exec_check_needs_first(fd)) {
         reason = EXEC_REASON_SANITIZER;
     }
-    return reason == EXEC_REASON_NONE ? VARVE_OK : refuse(fd, path, reason, message);
+    return reason == EXEC_REASON_NONE ? VARVE_OK : launch_check_refuse(fd, path, reason, message);
 }
 
 /* Cut the first word off `*rest`; NULL if there is none. */
@@ -232,8 +233,8 @@ static int script_interpreter(const char *script, char *line, char *path_out, si
     if (!error) {
         snprintf(path_out, path_bytes, "%s", interpreter);
         rest += strspn(rest, " \t");
-        char *program = strcmp(base_name(interpreter), "env") == 0 && *rest ? env_program(rest) : NULL;
-        error = program ? program_find(program, path_out, path_bytes, &reason) : VARVE_OK;
+        char *program = strcmp(launch_check_base_name(interpreter), "env") == 0 && *rest ? env_program(rest) : NULL;
+        error = program ? launch_check_program_find(program, path_out, path_bytes, &reason) : VARVE_OK;
     }
     if (error) {
         const char *hint = strchr(interpreter, '\r') || strchr(rest, '\r')
@@ -246,7 +247,7 @@ static int script_interpreter(const char *script, char *line, char *path_out, si
 
 /* One step of the chain: checks an ELF file, or leaves the interpreter of a script in `next` ("" ends the
  * chain). */
-static int file_check(const char *path, char *next, size_t next_bytes, struct varve_message *message)
+static int launch_file_check(const char *path, char *next, size_t next_bytes, struct varve_message *message)
 {
     next[0] = '\0';
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -276,12 +277,12 @@ int launch_check(const char *program, struct launch_check *check_out, struct var
 {
     check_out->path[0] = '\0';
     check_out->interpreter[0] = '\0';
-    int error = program_find(program, check_out->path, sizeof(check_out->path), message);
+    int error = launch_check_program_find(program, check_out->path, sizeof(check_out->path), message);
     char file[sizeof(check_out->path)];
     memcpy(file, check_out->path, sizeof(file));
     for (unsigned depth = 0; !error; depth++) {
         char next[sizeof(file)];
-        error = file_check(file, next, sizeof(next), message);
+        error = launch_file_check(file, next, sizeof(next), message);
         if (error || next[0] == '\0') {
             break;
         }

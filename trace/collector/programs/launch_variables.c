@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static int add(struct record_variables *variables, struct varve_message *message, const char *name, const char *value,
-               const char *rest)
+static int launch_variables_add(struct record_variables *variables, struct varve_message *message, const char *name,
+                                const char *value, const char *rest)
 {
     size_t at = 0;
     while (variables->items[at] != NULL) {
@@ -64,12 +64,12 @@ static int history_name(const char *database_path, char *history, struct varve_m
 }
 
 /* In front of what is there. */
-static int add_python(struct record_variables *variables, const char *path, const char *how,
-                      struct varve_message *message)
+static int launch_variables_add_python(struct record_variables *variables, const char *path, const char *how,
+                                       struct varve_message *message)
 {
     const char *others = getenv("PYTHONPATH");
-    int error = add(variables, message, "PYTHONPATH", path, others != NULL ? others : "");
-    return error == VARVE_OK ? add(variables, message, "VARVE_TORCH", how, "") : error;
+    int error = launch_variables_add(variables, message, "PYTHONPATH", path, others != NULL ? others : "");
+    return error == VARVE_OK ? launch_variables_add(variables, message, "VARVE_TORCH", how, "") : error;
 }
 
 static int add_torch(struct record_variables *variables, const struct varve_collect_options *options, char *history,
@@ -82,9 +82,10 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
     } else if (error == VARVE_OK) {
         error = require(options->torch_path, "libvarve-torch.so", message);
     }
-    VARVE_THEN(error, add_python(variables, options->python_path, observes ? "observe" : "allocate", message));
-    VARVE_THEN(error, add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
-                          observes ? history : options->torch_path, ""));
+    VARVE_THEN(error, launch_variables_add_python(variables, options->python_path, observes ? "observe" : "allocate",
+                                                  message));
+    VARVE_THEN(error, launch_variables_add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
+                                           observes ? history : options->torch_path, ""));
     return error;
 }
 
@@ -99,11 +100,11 @@ int record_variables_make(struct record_variables *variables, const struct varve
     }
     if (error == VARVE_OK && options->cupti) {
         error = require(options->cupti_path, "libvarve-cupti.so", message);
-        VARVE_THEN(error, add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, ""));
+        VARVE_THEN(error, launch_variables_add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, ""));
         /* PyTorch's own profiler wants CUPTI too: our Python part gives it up for that, where there is one */
         if (error == VARVE_OK && options->torch == VARVE_TORCH_OFF && options->python_path != NULL &&
             access(options->python_path, R_OK) == 0) {
-            error = add_python(variables, options->python_path, "profiler", message);
+            error = launch_variables_add_python(variables, options->python_path, "profiler", message);
         }
     }
     if (error == VARVE_OK && options->torch != VARVE_TORCH_OFF) {

@@ -52,7 +52,7 @@ static const char *trace_hint(void)
 }
 
 /* False: it is not ours. */
-static bool take(struct look *look, int32_t tid)
+static bool thread_look_take(struct look *look, int32_t tid)
 {
     const int32_t pid = look->target->pid;
     int32_t tracer = 0;
@@ -76,7 +76,7 @@ static bool take(struct look *look, int32_t tid)
 static bool seize(struct search *search, int32_t tid, unsigned *place_out)
 {
     struct look *look = search->look;
-    if (!take(look, tid)) {
+    if (!thread_look_take(look, tid)) {
         return false;
     }
     const enum stop stop = stop_thread(tid);
@@ -119,7 +119,7 @@ static enum glance glance(const struct search *search, int32_t tid, enum asleep_
 }
 
 /* True: it is not in that place; where a caller is looked for, it may have become that. */
-static bool look_at(struct search *search, int32_t tid, enum asleep_harm harm_max)
+static bool thread_look_at(struct search *search, int32_t tid, enum asleep_harm harm_max)
 {
     const enum glance seen = glance(search, tid, harm_max);
     unsigned place = PLACE_UNKNOWN;
@@ -149,7 +149,7 @@ static bool look_once(struct search *search, enum asleep_harm harm_max)
     bool is_none = folder != NULL;
     while (folder != NULL && search->caller == 0 && look->error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         const int32_t tid = (int32_t)strtol(entry->d_name, NULL, 10); /* the main thread comes first */
-        is_none = (tid <= 0 || look_at(search, tid, harm_max)) && is_none;
+        is_none = (tid <= 0 || thread_look_at(search, tid, harm_max)) && is_none;
     }
     if (folder != NULL) {
         closedir(folder);

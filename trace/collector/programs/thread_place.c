@@ -32,7 +32,7 @@ static const char *const unsafe_functions[] = {
 /* Hooks that may wait for long in the function itself, and touch nothing of the recording after that. */
 static const char *const waiting_hooks[] = {"syscall", "system", NULL};
 
-static bool is_among(const char *name, const char *const *names)
+static bool thread_place_is_among(const char *name, const char *const *names)
 {
     while (*names != NULL && strcmp(*names, name) != 0) {
         names++;
@@ -40,7 +40,7 @@ static bool is_among(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-static const char *base_name(const char *path)
+static const char *thread_place_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
@@ -75,17 +75,18 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
     const char *path = frame->path != NULL ? frame->path : "";
     const char *function = frame->function != NULL ? frame->function : "";
     const bool is_innermost = judgement->frames++ == 0;
-    if (strncmp(base_name(path), "libvarve_preload.so", 19) == 0) {
-        judgement->place |= is_innermost || !is_among(function, waiting_hooks) ? PLACE_RECORDER : 0U;
-    } else if (strncmp(base_name(path), "ld-linux", 8) == 0 || strncmp(base_name(path), "ld-2.", 5) == 0 ||
-               is_among(function, unsafe_functions)) {
+    if (strncmp(thread_place_base_name(path), "libvarve_preload.so", 19) == 0) {
+        judgement->place |= is_innermost || !thread_place_is_among(function, waiting_hooks) ? PLACE_RECORDER : 0U;
+    } else if (strncmp(thread_place_base_name(path), "ld-linux", 8) == 0 ||
+               strncmp(thread_place_base_name(path), "ld-2.", 5) == 0 ||
+               thread_place_is_among(function, unsafe_functions)) {
         judgement->place |= PLACE_LOADER;
     } else if (strcmp(path, rules->target->libc.path) == 0) {
         if (frame->file_pc >= rules->malloc_start && frame->file_pc < rules->malloc_end) {
             judgement->place |= PLACE_ALLOCATOR;
         }
     } else if (is_allocator(rules->target, path) &&
-               (strstr(base_name(path), ".so") != NULL || strstr(function, "alloc") != NULL ||
+               (strstr(thread_place_base_name(path), ".so") != NULL || strstr(function, "alloc") != NULL ||
                 strstr(function, "free") != NULL)) {
         judgement->place |= PLACE_ALLOCATOR; /* of a program only its functions with such names */
     }

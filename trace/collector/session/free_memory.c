@@ -27,7 +27,7 @@ static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limi
                                            "total_inactive_file ", NULL};
 
 /* The number behind `key` where a line begins with that. False: there is none, or it is not a number ("max"). */
-static bool read_number(const char *path, const char *key, uint64_t *number)
+static bool free_memory_read_number(const char *path, const char *key, uint64_t *number)
 {
     char line[LINE_BYTES];
     FILE *file = fopen(path, "re");
@@ -41,7 +41,7 @@ static bool read_number(const char *path, const char *key, uint64_t *number)
     return found;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t free_memory_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -50,7 +50,7 @@ static bool read_of_group(const char *folder, const char *name, const char *key,
 {
     char path[PATH_BYTES + 64];
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    return read_number(path, key, number);
+    return free_memory_read_number(path, key, number);
 }
 
 static uint64_t free_in_group(const char *folder, const struct group_files *files)
@@ -61,7 +61,7 @@ static uint64_t free_in_group(const char *folder, const struct group_files *file
     if ((!is_limited && !is_slow) || !read_of_group(folder, files->used, "", &used)) {
         return UINT64_MAX;
     }
-    limit = least(limit, slow);
+    limit = free_memory_least(limit, slow);
     uint64_t idle = 0;
     if (!read_of_group(folder, "memory.stat", files->idle, &idle) || idle > used) {
         idle = 0;
@@ -79,7 +79,7 @@ static uint64_t free_in_groups(const char *root, const struct group_files *files
     snprintf(folder + base, sizeof(folder) - base, "%s", group);
     char *end;
     while ((end = strrchr(folder + base, '/')) != NULL) {
-        result = least(result, free_in_group(folder, files));
+        result = free_memory_least(result, free_in_group(folder, files));
         *end = '\0';
     }
     return result;
@@ -113,7 +113,7 @@ uint64_t free_memory_of_groups(const char *root, const char *groups)
     uint64_t result = UINT64_MAX;
     while (groups[0] != '\0') {
         const size_t bytes = strcspn(groups, "\n");
-        result = least(result, free_in_line(root, groups, bytes));
+        result = free_memory_least(result, free_in_line(root, groups, bytes));
         groups += bytes + (groups[bytes] == '\n');
     }
     return result;
@@ -142,9 +142,10 @@ uint64_t free_memory(const char *root)
     char path[PATH_BYTES], groups[LINE_BYTES];
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
     uint64_t result = UINT64_MAX, kib;
-    if (read_number(path, "MemAvailable:", &kib)) {
+    if (free_memory_read_number(path, "MemAvailable:", &kib)) {
         result = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
     }
-    return free_memory_groups(root, 0, groups, sizeof(groups)) ? least(result, free_memory_of_groups(root, groups))
-                                                               : result;
+    return free_memory_groups(root, 0, groups, sizeof(groups))
+               ? free_memory_least(result, free_memory_of_groups(root, groups))
+               : result;
 }

@@ -97,7 +97,7 @@ static bool has_variable(const char *process, const char *variable)
 }
 
 /* Calls `matches` for each process until it says yes; the number of that one, else 0. */
-static int32_t search(bool (*matches)(const char *process, const void *context), const void *context)
+static int32_t liveness_search(bool (*matches)(const char *process, const void *context), const void *context)
 {
     DIR *folder = opendir("/proc");
     if (folder == NULL) {
@@ -114,7 +114,7 @@ static int32_t search(bool (*matches)(const char *process, const void *context),
     return found;
 }
 
-static bool is_process(const char *process, const void *context)
+static bool liveness_is_process(const char *process, const void *context)
 {
     const struct process_identity *wanted = context;
     return namespace_of(process) == wanted->pid_namespace && innermost_pid(process) == wanted->pid;
@@ -122,7 +122,7 @@ static bool is_process(const char *process, const void *context)
 
 int32_t liveness_find(const struct process_identity *identity)
 {
-    return identity->pid_namespace != 0 ? search(is_process, identity) : 0;
+    return identity->pid_namespace != 0 ? liveness_search(liveness_is_process, identity) : 0;
 }
 
 /* A number of an unknown namespace, and the session that such a process has mapped. */
@@ -163,7 +163,7 @@ int32_t liveness_find_unplaced(int32_t pid, uint64_t trace_id)
     const struct unplaced wanted = {.pid = pid, .trace_id = trace_id};
     char process[16];
     snprintf(process, sizeof(process), "%d", pid);
-    return is_unplaced(process, &wanted) ? pid : search(is_unplaced, &wanted);
+    return is_unplaced(process, &wanted) ? pid : liveness_search(is_unplaced, &wanted);
 }
 
 static bool is_of_session(const char *process, const void *context)
@@ -175,5 +175,5 @@ bool liveness_has_followers(const char *session)
 {
     char variable[DIRECTORY_PATH_BYTES + 32];
     snprintf(variable, sizeof(variable), SESSION_ENVIRONMENT "=%s", session);
-    return search(is_of_session, variable) != 0;
+    return liveness_search(is_of_session, variable) != 0;
 }

@@ -3,7 +3,7 @@
  * Of a file named `session` that a process has mapped, the contents decide whether it is the page of a recording. It
  * names its collector by a number, which may be another process's by now: the collector is who has the file `owner`
  * open that has the recording's id. Neither says anything about a collector in another PID namespace. Called by
- * attach/ and watch.c.
+ * programs/ and watch.c.
  */
 #include "trace/collector/session/mapped_recordings.h"
 
@@ -22,7 +22,7 @@
 
 #define REMOVED " (deleted)" /* as the kernel writes it behind names */
 
-static bool ends_with(const char *text, const char *end)
+static bool mapped_recordings_ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
@@ -58,7 +58,9 @@ bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
         const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
         target[length > 0 ? length : 0] = '\0';
         snprintf(descriptor, sizeof(descriptor), "%s/%.20s", path, entry->d_name);
-        is_one = (ends_with(target, owner) || ends_with(target, "/owner" REMOVED)) && is_owner(descriptor, trace_id);
+        is_one =
+            (mapped_recordings_ends_with(target, owner) || mapped_recordings_ends_with(target, "/owner" REMOVED)) &&
+            is_owner(descriptor, trace_id);
     }
     if (folder != NULL) {
         closedir(folder);
@@ -72,7 +74,7 @@ bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
 
 /* ---- the page ---- */
 
-static bool is_page(const struct session_control *control)
+static bool mapped_recordings_is_page(const struct session_control *control)
 {
     return control->magic == SESSION_MAGIC;
 }
@@ -84,14 +86,15 @@ static bool read_page(int32_t pid, const char *path, uint64_t start, bool is_rem
     bool is_whole = false;
     if (is_removed) {
         is_whole = process_vm_readv(pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(*control);
-        return is_whole ? is_page(control) : errno == EPERM; /* which is said when it is to be traced */
+        return is_whole ? mapped_recordings_is_page(control)
+                        : errno == EPERM; /* which is said when it is to be traced */
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
         is_whole = pread(fd, control, sizeof(*control), 0) == (ssize_t)sizeof(*control);
         close(fd);
     }
-    return is_whole && is_page(control);
+    return is_whole && mapped_recordings_is_page(control);
 }
 
 static void take_page(const struct session_control *control, bool is_removed, struct session_mapped *mapped)
@@ -133,8 +136,8 @@ bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
         struct session_control control = {0};
         uint64_t start;
         const char *name = mapped_file(line, &start);
-        const bool is_removed = name != NULL && ends_with(name, "/session" REMOVED);
-        if ((is_removed || (name != NULL && ends_with(name, "/session"))) &&
+        const bool is_removed = name != NULL && mapped_recordings_ends_with(name, "/session" REMOVED);
+        if ((is_removed || (name != NULL && mapped_recordings_ends_with(name, "/session"))) &&
             read_page(tid, name, start, is_removed, &control)) {
             take_page(&control, is_removed, mapped_out);
             is_found = true;

@@ -51,7 +51,7 @@ static int from_errno(void)
     }
 }
 
-static int fail(struct varve_message *message, const char *what, const char *path)
+static int recording_directory_fail(struct varve_message *message, const char *what, const char *path)
 {
     int error = from_errno();
     return varve_message_set(message, error, "cannot %s %s: %s", what, path, strerror(errno));
@@ -59,7 +59,7 @@ static int fail(struct varve_message *message, const char *what, const char *pat
 
 /* ---- files ---- */
 
-static bool is_ours(const struct stat *status, mode_t type)
+static bool recording_directory_is_ours(const struct stat *status, mode_t type)
 {
     return (status->st_mode & S_IFMT) == type && status->st_uid == geteuid() &&
            (type == S_IFDIR ? (status->st_mode & (S_IRWXG | S_IRWXO)) == 0 : status->st_nlink == 1);
@@ -75,7 +75,7 @@ static bool is_our_folder(const struct stat *status)
 static int only_ours(int fd, mode_t type)
 {
     struct stat status;
-    if (fd >= 0 && (fstat(fd, &status) != 0 || !is_ours(&status, type))) {
+    if (fd >= 0 && (fstat(fd, &status) != 0 || !recording_directory_is_ours(&status, type))) {
         close(fd);
         errno = EPERM;
         return -1;
@@ -83,7 +83,7 @@ static int only_ours(int fd, mode_t type)
     return fd;
 }
 
-static int open_folder(int folder, const char *name)
+static int recording_directory_open_folder(int folder, const char *name)
 {
     return only_ours(openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), S_IFDIR);
 }
@@ -258,8 +258,9 @@ static int write_owner(const struct session_directory *directory, struct varve_m
     char text[OWNER_BYTES];
     int length =
         snprintf(text, sizeof(text), "%11ld %016llx\n", (long)getpid(), (unsigned long long)directory->trace_id);
-    return pwrite(directory->owner_fd, text, (size_t)length, 0) == length ? VARVE_OK
-                                                                          : fail(message, "write", directory->path);
+    return pwrite(directory->owner_fd, text, (size_t)length, 0) == length
+               ? VARVE_OK
+               : recording_directory_fail(message, "write", directory->path);
 }
 
 /* An empty file is of one that was killed at once. */
@@ -284,11 +285,12 @@ static bool read_owner(struct session_directory *directory)
     return session_owner_read(directory->owner_fd, &directory->trace_id);
 }
 
-static int lock_owner(struct session_directory *directory, bool create, struct varve_message *message)
+static int recording_directory_lock_owner(struct session_directory *directory, bool create,
+                                          struct varve_message *message)
 {
     directory->owner_fd = open_below(directory->fd, "owner", O_RDWR | (create ? O_CREAT | O_EXCL : 0));
     if (directory->owner_fd < 0) {
-        return create ? fail(message, "make the lock of", directory->path) : VARVE_ERROR_FORMAT;
+        return create ? recording_directory_fail(message, "make the lock of", directory->path) : VARVE_ERROR_FORMAT;
     }
     if (flock(directory->owner_fd, LOCK_EX | LOCK_NB) != 0) {
         return varve_message_set(message, VARVE_ERROR_BUSY, "%s is being recorded into by another process",
@@ -318,7 +320,7 @@ static int make_ring_folder(struct session_directory *directory, struct varve_me
     if (shared_memory_has_room()) {
         name_shared_folder(directory, directory->rings, sizeof(directory->rings));
         if (mkdir(directory->rings, 0700) == 0) {
-            directory->rings_fd = open_folder(AT_FDCWD, directory->rings);
+            directory->rings_fd = recording_directory_open_folder(AT_FDCWD, directory->rings);
             if (directory->rings_fd >= 0 && symlinkat(directory->rings, directory->fd, "ring") == 0) {
                 return VARVE_OK;
             }
@@ -328,8 +330,9 @@ static int make_ring_folder(struct session_directory *directory, struct varve_me
     snprintf(directory->rings, sizeof(directory->rings), "%.*s/ring", (int)sizeof(directory->rings) - 8,
              directory->path);
     session_descriptor_close(&directory->rings_fd);
-    directory->rings_fd = mkdirat(directory->fd, "ring", 0700) == 0 ? open_folder(directory->fd, "ring") : -1;
-    return directory->rings_fd >= 0 ? VARVE_OK : fail(message, "make", directory->rings);
+    directory->rings_fd =
+        mkdirat(directory->fd, "ring", 0700) == 0 ? recording_directory_open_folder(directory->fd, "ring") : -1;
+    return directory->rings_fd >= 0 ? VARVE_OK : recording_directory_fail(message, "make", directory->rings);
 }
 
 /* NULL and `error_out` on failure. */
@@ -338,12 +341,12 @@ static void *map_page(const struct session_directory *directory, const char *nam
 {
     int fd = open_below(directory->rings_fd, name, O_RDWR | (create ? O_CREAT | O_EXCL : 0));
     if (fd < 0) {
-        *error_out = fail(message, "open a page of", directory->rings);
+        *error_out = recording_directory_fail(message, "open a page of", directory->rings);
         return NULL;
     }
     if (create && (errno = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
         close(fd);
-        *error_out = fail(message, "make a page of", directory->rings);
+        *error_out = recording_directory_fail(message, "make a page of", directory->rings);
         return NULL;
     }
     struct stat status;
@@ -356,7 +359,7 @@ static void *map_page(const struct session_directory *directory, const char *nam
     void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (page == MAP_FAILED) {
-        *error_out = fail(message, "map a page of", directory->rings);
+        *error_out = recording_directory_fail(message, "map a page of", directory->rings);
         return NULL;
     }
     return page;
@@ -395,10 +398,10 @@ static int absolute_path(const char *path, char *absolute, size_t bytes)
 /* Something has the name already: say what. Nothing of it is changed. */
 static int explain_taken(struct session_directory *directory, struct varve_message *message)
 {
-    directory->fd = open_folder(AT_FDCWD, directory->path);
+    directory->fd = recording_directory_open_folder(AT_FDCWD, directory->path);
     int error = VARVE_ERROR_FORMAT;
     if (directory->fd >= 0) {
-        error = lock_owner(directory, false, message);
+        error = recording_directory_lock_owner(directory, false, message);
     }
     session_directory_close(directory);
     if (error == VARVE_OK) {
@@ -416,13 +419,14 @@ static int explain_taken(struct session_directory *directory, struct varve_messa
 static int make_folder(struct session_directory *directory, struct varve_message *message)
 {
     if (mkdir(directory->path, 0700) != 0) {
-        return errno == EEXIST ? explain_taken(directory, message) : fail(message, "make", directory->path);
+        return errno == EEXIST ? explain_taken(directory, message)
+                               : recording_directory_fail(message, "make", directory->path);
     }
-    directory->fd = open_folder(AT_FDCWD, directory->path);
-    return directory->fd >= 0 ? VARVE_OK : fail(message, "open", directory->path);
+    directory->fd = recording_directory_open_folder(AT_FDCWD, directory->path);
+    return directory->fd >= 0 ? VARVE_OK : recording_directory_fail(message, "open", directory->path);
 }
 
-static void begin(struct session_directory *directory)
+static void recording_directory_begin(struct session_directory *directory)
 {
     memset(directory, 0, sizeof(*directory));
     directory->fd = directory->rings_fd = directory->owner_fd = directory->watch_fd = directory->reserve.fd = -1;
@@ -431,7 +435,7 @@ static void begin(struct session_directory *directory)
 int session_directory_create(struct session_directory *directory, const char *database_path,
                              const struct session_control *settings, struct varve_message *message)
 {
-    begin(directory);
+    recording_directory_begin(directory);
     char path[DIRECTORY_PATH_BYTES];
     if (absolute_path(database_path, path, sizeof(path) - 8) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", database_path);
@@ -442,7 +446,7 @@ int session_directory_create(struct session_directory *directory, const char *da
     if (error != VARVE_OK) {
         return error;
     }
-    error = lock_owner(directory, true, message);
+    error = recording_directory_lock_owner(directory, true, message);
     VARVE_THEN(error, write_owner(directory, message));
     VARVE_THEN(error, make_ring_folder(directory, message));
     VARVE_THEN(error, map_session(directory, true, message));
@@ -461,14 +465,15 @@ int session_directory_create(struct session_directory *directory, const char *da
 
 /* ---- adopting ---- */
 
-static int refuse(const struct session_directory *directory, const char *why, struct varve_message *message)
+static int recording_directory_refuse(const struct session_directory *directory, const char *why,
+                                      struct varve_message *message)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
                              "%s is not a recording directory (those are named TRACE.db.d): %s", directory->path, why);
 }
 
 /* A folder of it, for its entries: the caller closes it, the descriptor stays. */
-static DIR *list(int fd)
+static DIR *recording_directory_list(int fd)
 {
     int copy = fd >= 0 ? openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
@@ -507,9 +512,9 @@ static int check_entries(const struct session_directory *directory, int fd, bool
                          struct varve_message *message)
 {
     static const char *const files[] = {"owner", "lttng", "allocations.blocks"};
-    DIR *folder = list(fd);
+    DIR *folder = recording_directory_list(fd);
     const struct dirent *entry;
-    int error = folder != NULL ? VARVE_OK : fail(message, "read", directory->path);
+    int error = folder != NULL ? VARVE_OK : recording_directory_fail(message, "read", directory->path);
     while (error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         bool is_known = is_scrap(entry->d_name) || is_database(entry->d_name);
         for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -523,7 +528,7 @@ static int check_entries(const struct session_directory *directory, int fd, bool
         }
         struct stat status;
         if (is_known && (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-                         (type == S_IFDIR ? !is_our_folder(&status) : !is_ours(&status, type)))) {
+                         (type == S_IFDIR ? !is_our_folder(&status) : !recording_directory_is_ours(&status, type)))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,
                                       "%s: %s in it is a link, or not a file of this user alone: nothing was "
                                       "changed",
@@ -546,17 +551,17 @@ static int open_rings(struct session_directory *directory, struct varve_message 
         target[length] = '\0';
         name_shared_folder(directory, directory->rings, sizeof(directory->rings));
         if (strcmp(target, directory->rings) != 0) {
-            return refuse(directory, "its `ring` is a link to somewhere else", message);
+            return recording_directory_refuse(directory, "its `ring` is a link to somewhere else", message);
         }
-        directory->rings_fd = open_folder(AT_FDCWD, directory->rings);
+        directory->rings_fd = recording_directory_open_folder(AT_FDCWD, directory->rings);
     } else {
         snprintf(directory->rings, sizeof(directory->rings), "%.*s/ring", (int)sizeof(directory->rings) - 8,
                  directory->path);
-        directory->rings_fd = open_folder(directory->fd, "ring");
+        directory->rings_fd = recording_directory_open_folder(directory->fd, "ring");
     }
     return directory->rings_fd >= 0 || errno == ENOENT
                ? VARVE_OK
-               : refuse(directory, "its rings are not in a folder of this user alone", message);
+               : recording_directory_refuse(directory, "its rings are not in a folder of this user alone", message);
 }
 
 static void unmap_session(struct session_directory *directory)
@@ -587,7 +592,8 @@ static int adopt_session(struct session_directory *directory, struct varve_messa
         return VARVE_OK;
     }
     if (directory->control->magic != SESSION_MAGIC || directory->control->trace_id != directory->trace_id) {
-        return refuse(directory, "its session page belongs to another recording, or is damaged", message);
+        return recording_directory_refuse(directory, "its session page belongs to another recording, or is damaged",
+                                          message);
     }
     if (directory->control->version != VARVE_TRANSPORT_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
@@ -602,8 +608,10 @@ static int adopt(struct session_directory *directory, struct varve_message *mess
     bool has_data = false;
     int error = check_entries(directory, directory->fd, &has_data, message);
     if (error == VARVE_OK) {
-        error = lock_owner(directory, false, message);
-        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message) : error;
+        error = recording_directory_lock_owner(directory, false, message);
+        error = error == VARVE_ERROR_FORMAT
+                    ? recording_directory_refuse(directory, "it was not made by varve record", message)
+                    : error;
     }
     VARVE_THEN(error, open_rings(directory, message));
     if (error == VARVE_OK && directory->rings_fd >= 0) {
@@ -620,26 +628,26 @@ static int explain_refusal(const struct session_directory *directory, struct var
 {
     switch (errno) {
     case EPERM:
-        return refuse(directory, "it belongs to another user, or its mode is not 0700", message);
+        return recording_directory_refuse(directory, "it belongs to another user, or its mode is not 0700", message);
     case ELOOP:
     case ENOTDIR:
-        return refuse(directory, "it is a link or a file", message);
+        return recording_directory_refuse(directory, "it is a link or a file", message);
     default:
-        return fail(message, "find", directory->path);
+        return recording_directory_fail(message, "find", directory->path);
     }
 }
 
 /* The folder itself, of this user. */
 static int open_existing(struct session_directory *directory, const char *path, struct varve_message *message)
 {
-    begin(directory);
+    recording_directory_begin(directory);
     if (absolute_path(path, directory->path, sizeof(directory->path) - 16) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
     }
     for (size_t length = strlen(directory->path); length > 1 && directory->path[length - 1] == '/'; length--) {
         directory->path[length - 1] = '\0';
     }
-    directory->fd = open_folder(AT_FDCWD, directory->path);
+    directory->fd = recording_directory_open_folder(AT_FDCWD, directory->path);
     if (directory->fd < 0) {
         return explain_refusal(directory, message);
     }
@@ -652,7 +660,7 @@ int session_directory_look(struct session_directory *directory, const char *path
     if (error == VARVE_OK) {
         directory->owner_fd = open_below(directory->fd, "owner", O_RDONLY);
         if (directory->owner_fd < 0 || !read_owner(directory)) {
-            error = refuse(directory, "it was not made by varve record", message);
+            error = recording_directory_refuse(directory, "it was not made by varve record", message);
         }
         session_descriptor_close(&directory->owner_fd);
     }
@@ -692,7 +700,7 @@ static int compare_files(const void *a_untyped, const void *b_untyped)
 
 static int scan(int fd, struct session_file **files, size_t *capacity, size_t *count)
 {
-    DIR *folder = list(fd);
+    DIR *folder = recording_directory_list(fd);
     const struct dirent *entry;
     int error = folder != NULL || fd < 0 ? VARVE_OK : VARVE_ERROR_IO; /* < 0: there is none */
     while (folder != NULL && error == VARVE_OK && (entry = readdir(folder)) != NULL) {
@@ -759,7 +767,7 @@ int session_directory_scan(const struct session_directory *directory, struct ses
 
 static void remove_scraps(int fd)
 {
-    DIR *folder = list(fd);
+    DIR *folder = recording_directory_list(fd);
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (is_scrap(entry->d_name)) {

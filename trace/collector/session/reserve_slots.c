@@ -21,32 +21,32 @@ static uint64_t slot_offset(uint32_t slot)
 }
 
 /* What the file has in memory, counted with all that the recording has there. */
-static uint64_t file_bytes(const struct session_reserve *reserve)
+static uint64_t reserve_slots_file_bytes(const struct session_reserve *reserve)
 {
     struct stat status;
     return fstat(reserve->fd, &status) == 0 ? (uint64_t)status.st_blocks * 512 : 0;
 }
 
-static void count(const struct session_reserve *reserve, uint64_t before)
+static void reserve_slots_count(const struct session_reserve *reserve, uint64_t before)
 {
-    __atomic_add_fetch(&reserve->counts->memory_bytes, file_bytes(reserve) - before, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&reserve->counts->memory_bytes, reserve_slots_file_bytes(reserve) - before, __ATOMIC_ACQ_REL);
 }
 
-static bool allocate(const struct session_reserve *reserve, uint32_t slot, uint64_t from, uint64_t bytes)
+static bool reserve_slots_allocate(const struct session_reserve *reserve, uint32_t slot, uint64_t from, uint64_t bytes)
 {
-    const uint64_t before = file_bytes(reserve);
+    const uint64_t before = reserve_slots_file_bytes(reserve);
     const bool is_there = posix_fallocate(reserve->fd, (off_t)(slot_offset(slot) + from), (off_t)bytes) == 0;
-    count(reserve, before);
+    reserve_slots_count(reserve, before);
     return is_there;
 }
 
 /* Its memory goes, and reads as zeros when there is some again. */
-static bool clear(const struct session_reserve *reserve, uint32_t slot)
+static bool reserve_slots_clear(const struct session_reserve *reserve, uint32_t slot)
 {
-    const uint64_t before = file_bytes(reserve);
+    const uint64_t before = reserve_slots_file_bytes(reserve);
     const bool is_gone = fallocate(reserve->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)slot_offset(slot),
                                    (off_t)RESERVE_SLOT_BYTES) == 0;
-    count(reserve, before);
+    reserve_slots_count(reserve, before);
     return is_gone;
 }
 
@@ -54,17 +54,17 @@ static bool clear(const struct session_reserve *reserve, uint32_t slot)
 static bool make_ready(const struct session_reserve *reserve, uint32_t slot)
 {
     static_assert(RESERVE_SITES_OFFSET + RESERVE_SITES_FIRST_BYTES >= RING_HEADER_BYTES, "the header of a ring too");
-    if (!allocate(reserve, slot, 0, RESERVE_SITES_OFFSET + RESERVE_SITES_FIRST_BYTES) ||
-        !allocate(reserve, slot, RING_HEADER_BYTES + RING_STAGING_BYTES,
-                  RING_FIRST_RECORDS * sizeof(struct varve_record))) {
-        (void)clear(reserve, slot);
+    if (!reserve_slots_allocate(reserve, slot, 0, RESERVE_SITES_OFFSET + RESERVE_SITES_FIRST_BYTES) ||
+        !reserve_slots_allocate(reserve, slot, RING_HEADER_BYTES + RING_STAGING_BYTES,
+                                RING_FIRST_RECORDS * sizeof(struct varve_record))) {
+        (void)reserve_slots_clear(reserve, slot);
         return false;
     }
     __atomic_store_n(&reserve->counts->reserve[slot].state, RESERVE_STATE_READY, __ATOMIC_RELEASE);
     return true;
 }
 
-static uint32_t state_of(const struct session_reserve *reserve, uint32_t slot)
+static uint32_t reserve_slots_state_of(const struct session_reserve *reserve, uint32_t slot)
 {
     return __atomic_load_n(&reserve->counts->reserve[slot].state, __ATOMIC_ACQUIRE);
 }
@@ -73,7 +73,7 @@ void session_reserve_fill(struct session_reserve *reserve)
 {
     uint32_t ready = 0;
     for (uint32_t slot = 0; reserve->counts != NULL && slot < reserve->used; slot++) {
-        ready += state_of(reserve, slot) == RESERVE_STATE_READY;
+        ready += reserve_slots_state_of(reserve, slot) == RESERVE_STATE_READY;
     }
     if (reserve->counts == NULL || (ready > 0 && ready >= reserve->ready / 2)) {
         return;
@@ -84,7 +84,7 @@ void session_reserve_fill(struct session_reserve *reserve)
         reserve->ready *= 2;
     }
     for (uint32_t slot = 0; slot < RESERVE_SLOTS && ready < reserve->ready; slot++) {
-        if (state_of(reserve, slot) == RESERVE_STATE_EMPTY) {
+        if (reserve_slots_state_of(reserve, slot) == RESERVE_STATE_EMPTY) {
             if (!make_ready(reserve, slot)) {
                 return;
             }
@@ -101,7 +101,7 @@ static uint32_t find_slot(const struct session_reserve *reserve, enum reserve_st
     uint32_t slot = reserve->counts != NULL ? 0 : RESERVE_SLOTS;
     for (; slot < RESERVE_SLOTS; slot++) {
         const struct reserve_slot *at = &reserve->counts->reserve[slot];
-        if (state_of(reserve, slot) == (uint32_t)kind && at->process == process && at->ring == ring) {
+        if (reserve_slots_state_of(reserve, slot) == (uint32_t)kind && at->process == process && at->ring == ring) {
             break;
         }
     }
@@ -119,14 +119,15 @@ bool session_reserve_find(const struct session_reserve *reserve, enum reserve_st
 bool session_reserve_grow(const struct session_reserve *reserve, uint64_t offset, uint64_t from, uint64_t bytes)
 {
     return from <= RESERVE_SLOT_BYTES && bytes <= RESERVE_SLOT_BYTES - from &&
-           allocate(reserve, (uint32_t)((offset - SESSION_COUNTS_BYTES) / RESERVE_SLOT_BYTES), from, bytes);
+           reserve_slots_allocate(reserve, (uint32_t)((offset - SESSION_COUNTS_BYTES) / RESERVE_SLOT_BYTES), from,
+                                  bytes);
 }
 
 void session_reserve_release(const struct session_reserve *reserve, enum reserve_state kind, uint32_t process,
                              uint32_t ring)
 {
     const uint32_t slot = find_slot(reserve, kind, process, ring);
-    if (slot < RESERVE_SLOTS && clear(reserve, slot)) {
+    if (slot < RESERVE_SLOTS && reserve_slots_clear(reserve, slot)) {
         __atomic_store_n(&reserve->counts->reserve[slot].state, RESERVE_STATE_EMPTY, __ATOMIC_RELEASE);
     }
 }

@@ -60,7 +60,7 @@ bool watch_is_wanted(const struct session_directory *directory)
     return directory->watch_fd >= 0 && is_held(directory->watch_fd, BYTE_WATCHERS);
 }
 
-static bool write_all(int fd, const char *bytes, size_t count)
+static bool watch_write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
         ssize_t written = write(fd, bytes, count);
@@ -78,7 +78,7 @@ void watch_publish(const struct session_directory *directory, const void *bytes,
     const int folder = directory->rings_fd;
     unlinkat(folder, FILE_LIVE_NEW, 0);
     int fd = openat(folder, FILE_LIVE_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    bool is_written = fd >= 0 && write_all(fd, bytes, count);
+    bool is_written = fd >= 0 && watch_write_all(fd, bytes, count);
     session_descriptor_close(&fd);
     if (!is_written || renameat(folder, FILE_LIVE_NEW, folder, FILE_LIVE) != 0) {
         watch_withdraw(directory);
@@ -164,7 +164,7 @@ enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
                : VARVE_WATCH_RECORDING;
 }
 
-static bool read_all(int fd, char *bytes, size_t count)
+static bool watch_read_all(int fd, char *bytes, size_t count)
 {
     size_t done = 0;
     while (done < count) {
@@ -185,7 +185,7 @@ void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out)
     struct stat status;
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0 && status.st_size <= LIVE_BYTES_MAX) {
         bytes = malloc((size_t)status.st_size);
-        if (bytes != NULL && !read_all(fd, bytes, (size_t)status.st_size)) {
+        if (bytes != NULL && !watch_read_all(fd, bytes, (size_t)status.st_size)) {
             free(bytes);
             bytes = NULL;
         }

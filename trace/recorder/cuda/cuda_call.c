@@ -31,7 +31,7 @@ uint32_t cuda_callsite(const struct cuda_entry *entry)
     return callsite_capture(cuda_thread.start != NULL ? cuda_thread.start : &entry->start);
 }
 
-static void begin(struct cuda_scope *scope)
+static void cuda_scope_begin(struct cuda_scope *scope)
 {
     const struct cuda_rule *rule = scope->rule;
     if (cuda_is_wanted() && cuda_thread.depth == 0) {
@@ -59,7 +59,7 @@ static void returned(struct cuda_scope *scope, int result)
 }
 
 /* A driver that says that it is not there is asked nothing. */
-static bool is_there(int result)
+static bool cuda_call_is_there(int result)
 {
     return result != CUDA_RESULT_NOT_INITIALIZED && result != CUDA_RESULT_DEINITIALIZED;
 }
@@ -95,10 +95,10 @@ static void look_at_memory(const struct cuda_scope *scope)
     }
 }
 
-static int end(struct cuda_scope *scope)
+static int cuda_scope_end(struct cuda_scope *scope)
 {
     if (scope->is_recorded) {
-        if (is_there(scope->call.result)) {
+        if (cuda_call_is_there(scope->call.result)) {
             cuda_resolve(scope);
         }
         cuda_call_emit(&scope->call);
@@ -161,7 +161,7 @@ static void begin_reset(struct cuda_scope *scope)
 }
 
 /* Before the call: whatever it takes back may be another's when it has returned. */
-static void describe(struct cuda_scope *scope)
+static void cuda_call_describe(struct cuda_scope *scope)
 {
     const struct cuda_rule *rule = scope->rule;
     scope->is_recorded = read_arguments(scope, false);
@@ -258,7 +258,7 @@ static void describe_stream(struct cuda_scope *scope)
 
 /* ---- from the entry points ---- */
 
-static bool is_replaced(struct cuda_scope *scope)
+static bool cuda_call_is_replaced(struct cuda_scope *scope)
 {
     const struct cuda_arguments_alloc *alloc = scope->arguments;
     const struct cuda_arguments_free *freed = scope->arguments;
@@ -280,15 +280,15 @@ bool cuda_call_begin(struct cuda_scope *scope, enum cuda_driver_call number, con
     int saved_errno = errno;
     scope->rule = cuda_rule_of(number);
     scope->arguments = arguments;
-    if (is_replaced(scope)) {
+    if (cuda_call_is_replaced(scope)) {
         return false;
     }
     if (scope->rule->cause == VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RESET) {
         cuda_thread.reset_device = 0; /* it is seen here */
     }
-    begin(scope);
+    cuda_scope_begin(scope);
     if (scope->is_recorded) {
-        describe(scope);
+        cuda_call_describe(scope);
     }
     errno = saved_errno;
     return true;
@@ -308,7 +308,7 @@ int cuda_call_end(struct cuda_scope *scope, int result)
         (scope->rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC || scope->rule->kind == VARVE_KIND_DEV_SYNC)) {
         describe_stream(scope);
     }
-    end(scope);
+    cuda_scope_end(scope);
     return result;
 }
 
@@ -319,12 +319,12 @@ void cuda_reset_emit(int device)
                                .rule = cuda_rule_of(CUDA_CALL_cuDevicePrimaryCtxReset_v2),
                                .has_device = true,
                                .has_context = true};
-    begin(&scope);
+    cuda_scope_begin(&scope);
     scope.call.device = (unsigned)device;
     returned(&scope, 0);
     scope.call.took_ns = 0;
     if (scope.is_recorded) {
         device_gone(device);
     }
-    end(&scope);
+    cuda_scope_end(&scope);
 }

@@ -48,7 +48,7 @@ static const struct row rows[] = {
 uint8_t cuda_wanted;
 void *(*cuda_dlsym_real)(void *handle, const char *name);
 
-static void die(void)
+static void cuda_lookup_die(void)
 {
     static const char text[] = "varve: the C library has no dlsym that can be found\n";
     recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
@@ -101,7 +101,7 @@ void cuda_prepare(void)
     if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
         void *found = find_dlsym();
         if (found == NULL) {
-            die();
+            cuda_lookup_die();
         }
         memcpy(&real, &found, sizeof(real));
         /* Who comes late may have found ours, by the definition that another thread has replaced meanwhile. */
@@ -204,7 +204,7 @@ static bool is_known(const struct row *row, int version, const void *real)
     return version <= CUDA_HOOK_VERSION_KNOWN || cuda_objects_driver_symbol(row->exported) == real;
 }
 
-static void answer(const char *symbol, void **function_out, int version, uint64_t flags)
+static void cuda_lookup_answer(const char *symbol, void **function_out, int version, uint64_t flags)
 {
     int saved_errno = errno;
     if (!cuda_is_wanted() || symbol == NULL || function_out == NULL || *function_out == NULL) {
@@ -227,7 +227,7 @@ static int address_get(cuda_function real, const char *symbol, void **function_o
 {
     int result = CUDA_REAL(real, cuGetProcAddress)(symbol, function_out, version, flags);
     if (result == 0) {
-        answer(symbol, function_out, version, flags);
+        cuda_lookup_answer(symbol, function_out, version, flags);
     }
     return result;
 }
@@ -237,7 +237,7 @@ static int address_get_v2(cuda_function real, const char *symbol, void **functio
 {
     int result = CUDA_REAL(real, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
     if (result == 0) {
-        answer(symbol, function_out, version, flags);
+        cuda_lookup_answer(symbol, function_out, version, flags);
     }
     return result;
 }

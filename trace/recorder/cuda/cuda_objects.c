@@ -30,7 +30,7 @@ static const struct link_map *object_of(const void *address)
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
 }
 
-static bool is_named(const void *address, const char *prefix)
+static bool cuda_objects_is_named(const void *address, const char *prefix)
 {
     const struct link_map *map = object_of(address);
     if (map == NULL) {
@@ -42,15 +42,15 @@ static bool is_named(const void *address, const char *prefix)
 
 bool cuda_is_driver_code(const void *address)
 {
-    return is_named(address, "libcuda.so");
+    return cuda_objects_is_named(address, "libcuda.so");
 }
 
 bool cuda_is_runtime_code(const void *address)
 {
-    return is_named(address, "libcudart.so");
+    return cuda_objects_is_named(address, "libcudart.so");
 }
 
-static void *open_loaded(const char *name)
+static void *cuda_objects_open_loaded(const char *name)
 {
     return dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
 }
@@ -60,7 +60,7 @@ static void *global(void)
 {
     void *handle = __atomic_load_n(&global_handle, __ATOMIC_ACQUIRE);
     if (handle == NULL) {
-        handle = open_loaded(NULL);
+        handle = cuda_objects_open_loaded(NULL);
         __atomic_store_n(&global_handle, handle, __ATOMIC_RELEASE);
     }
     return handle;
@@ -78,7 +78,7 @@ void cuda_objects_hold(const void *address)
     if (map == NULL || map->l_name[0] == '\0') {
         return;
     }
-    void *handle = open_loaded(map->l_name);
+    void *handle = cuda_objects_open_loaded(map->l_name);
     if (cuda_is_driver_code(address) && handle != NULL) {
         __atomic_store_n(&driver_handle, handle, __ATOMIC_RELEASE);
     }
@@ -88,7 +88,7 @@ void *cuda_objects_driver_symbol(const char *name)
 {
     void *handle = __atomic_load_n(&driver_handle, __ATOMIC_ACQUIRE);
     if (handle == NULL) {
-        handle = open_loaded(DRIVER_LIBRARY);
+        handle = cuda_objects_open_loaded(DRIVER_LIBRARY);
         __atomic_store_n(&driver_handle, handle, __ATOMIC_RELEASE);
     }
     return handle != NULL ? cuda_dlsym_real(handle, name) : NULL;
@@ -101,14 +101,14 @@ void *cuda_objects_behind_us(const char *name)
 
 void *cuda_objects_symbol_of(const char *library, const char *name)
 {
-    void *handle = open_loaded(library);
+    void *handle = cuda_objects_open_loaded(library);
     return handle != NULL ? cuda_dlsym_real(handle, name) : NULL;
 }
 
 void *cuda_objects_symbol_for(const void *caller, const char *name)
 {
     const struct link_map *map = object_of(caller);
-    void *handle = map != NULL ? open_loaded(map->l_name[0] != '\0' ? map->l_name : NULL) : NULL;
+    void *handle = map != NULL ? cuda_objects_open_loaded(map->l_name[0] != '\0' ? map->l_name : NULL) : NULL;
     if (handle == NULL) {
         return NULL;
     }
@@ -135,7 +135,7 @@ struct walk {
     void *found;
 };
 
-static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
+static bool cuda_objects_is_inside(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
@@ -150,12 +150,12 @@ static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct walk *walk = context;
     (void)bytes;
-    if (is_inside(info, walk->caller)) {
+    if (cuda_objects_is_inside(info, walk->caller)) {
         walk->is_behind = true;
         return 0;
     }
     struct elf_object object;
-    if (walk->is_behind && !is_inside(info, (uintptr_t)&driver_handle) && /* ours do not count */
+    if (walk->is_behind && !cuda_objects_is_inside(info, (uintptr_t)&driver_handle) && /* ours do not count */
         elf_symbol_tables(info, &object)) {
         walk->found = elf_symbol_in(&object, walk->name);
     }

@@ -28,7 +28,7 @@ static struct cuda_queries queries;
 static const struct cuda_queries *queries_found;
 static uint32_t queries_lock;
 
-static cuda_function function_at(void *address)
+static cuda_function cuda_real_function_at(void *address)
 {
     cuda_function function;
     memcpy(&function, &address, sizeof(function));
@@ -56,10 +56,10 @@ static void queries_find(void)
         __atomic_exchange_n(&queries_lock, 1, __ATOMIC_ACQ_REL) != 0) {
         return;
     }
-#define CUDA_QUERY_FIND(field, symbol, older, parameters)               \
-    {                                                                   \
-        cuda_function found = function_at(find_query(#symbol, #older)); \
-        memcpy(&queries.field, &found, sizeof(found));                  \
+#define CUDA_QUERY_FIND(field, symbol, older, parameters)                         \
+    {                                                                             \
+        cuda_function found = cuda_real_function_at(find_query(#symbol, #older)); \
+        memcpy(&queries.field, &found, sizeof(found));                            \
     }
     CUDA_QUERY_LIST(CUDA_QUERY_FIND)
 #undef CUDA_QUERY_FIND
@@ -103,7 +103,7 @@ static cuda_function find_linked(enum cuda_hook hook)
     }
     recorder_reentrant_end(&saved);
     errno = saved_errno;
-    return function_at(found);
+    return cuda_real_function_at(found);
 }
 
 cuda_function cuda_real_exported(enum cuda_hook hook)
@@ -154,5 +154,5 @@ cuda_function cuda_real_runtime(const char *name, const char *soname, const void
     }
     recorder_reentrant_end(&saved);
     errno = saved_errno;
-    return function_at(found);
+    return cuda_real_function_at(found);
 }

@@ -35,7 +35,7 @@ struct inside {
     const struct callsite_start *start;
 };
 
-static void enter(struct inside *inside, const struct callsite_start *start)
+static void cuda_replace_enter(struct inside *inside, const struct callsite_start *start)
 {
     recorder_reentrant_begin(&inside->signals);
     inside->cause = cuda_thread.cause;
@@ -45,7 +45,7 @@ static void enter(struct inside *inside, const struct callsite_start *start)
     cuda_thread.replacing++;
 }
 
-static void leave(const struct inside *inside)
+static void cuda_replace_leave(const struct inside *inside)
 {
     cuda_thread.replacing--;
     cuda_thread.cause = inside->cause;
@@ -53,7 +53,7 @@ static void leave(const struct inside *inside)
     recorder_reentrant_end(&inside->signals);
 }
 
-static void complain(const char *what, const char *why)
+static void cuda_replace_complain(const char *what, const char *why)
 {
     char line[1024];
     recorder_format(line, sizeof(line), "varve: cudaMalloc is served by the driver: %s: %s", what, why);
@@ -82,14 +82,14 @@ static const struct varve_replacement *open_library(const char *path, const char
 
 /* No lock is held while it is opened, since the loader has one of its own: who comes at the same time opens
  * the same library, and all store the same. */
-static const struct varve_replacement *get(const struct callsite_start *start)
+static const struct varve_replacement *cuda_replace_get(const struct callsite_start *start)
 {
     uint32_t before = STATE_CLOSED;
     const char *path = recorder_session()->replace_path;
     const char *why = "";
     struct inside inside;
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_CLOSED) {
-        enter(&inside, start);
+        cuda_replace_enter(&inside, start);
         const struct varve_replacement *opened = open_library(path, &why);
         if (opened != NULL) {
             __atomic_store_n(&replacement, opened, __ATOMIC_RELEASE);
@@ -97,9 +97,9 @@ static const struct varve_replacement *get(const struct callsite_start *start)
         if (__atomic_compare_exchange_n(&state, &before, opened != NULL ? STATE_OPEN : STATE_FAILED, false,
                                         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
             opened == NULL) {
-            complain(path, why);
+            cuda_replace_complain(path, why);
         }
-        leave(&inside);
+        cuda_replace_leave(&inside);
     }
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_OPEN ? replacement : NULL;
 }
@@ -113,7 +113,7 @@ bool cuda_replace_is_on(void)
 bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t *addr_out, int *result_out)
 {
     int saved_errno = errno;
-    const struct varve_replacement *server = get(&entry->start);
+    const struct varve_replacement *server = cuda_replace_get(&entry->start);
     const struct cuda_queries *driver = cuda_queries();
     errno = saved_errno;
     int device = 0;
@@ -123,10 +123,10 @@ bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t
     }
     uint32_t callsite = cuda_callsite(entry);
     struct inside inside;
-    enter(&inside, &entry->start);
+    cuda_replace_enter(&inside, &entry->start);
     uint64_t addr = 0;
     *result_out = server->alloc(device, bytes, callsite, &addr);
-    leave(&inside);
+    cuda_replace_leave(&inside);
     if (*result_out == 0) {
         *addr_out = addr;
     }
@@ -141,9 +141,9 @@ bool cuda_replace_free(const struct cuda_entry *entry, uint64_t addr, int *resul
         return false; /* nothing was served yet */
     }
     struct inside inside;
-    enter(&inside, &entry->start);
+    cuda_replace_enter(&inside, &entry->start);
     *result_out = replacement->free(addr);
-    leave(&inside);
+    cuda_replace_leave(&inside);
     errno = saved_errno;
     return *result_out >= 0;
 }
@@ -158,8 +158,8 @@ void cuda_replace_forget(int device)
 {
     struct inside inside;
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_OPEN) {
-        enter(&inside, NULL);
+        cuda_replace_enter(&inside, NULL);
         replacement->forget(device);
-        leave(&inside);
+        cuda_replace_leave(&inside);
     }
 }

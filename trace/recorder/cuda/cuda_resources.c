@@ -98,7 +98,7 @@ const struct cuda_queries *cuda_driver_asked(void)
 
 /* ---- numbers ---- */
 
-static struct named *find(struct named *table, uint32_t slots, uint64_t handle)
+static struct named *cuda_resources_find(struct named *table, uint32_t slots, uint64_t handle)
 {
     for (uint32_t i = 0; i < slots; i++) {
         if (__atomic_load_n(&table[i].handle, __ATOMIC_ACQUIRE) == handle) {
@@ -109,17 +109,17 @@ static struct named *find(struct named *table, uint32_t slots, uint64_t handle)
 }
 
 /* A table that is full forgets one: its number is not found again, which matters only to a reset. */
-static struct named add(struct named *table, uint32_t slots, uint32_t *count, struct named entry)
+static struct named cuda_resources_add(struct named *table, uint32_t slots, uint32_t *count, struct named entry)
 {
     struct recorder_signals saved;
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         entry.number = NUMBER_LAST;
         return entry;
     }
-    struct named *slot = find(table, slots, entry.handle);
+    struct named *slot = cuda_resources_find(table, slots, entry.handle);
     if (slot == NULL) {
         entry.number = (uint16_t)(*count < NUMBER_LAST ? ++*count : NUMBER_LAST);
-        slot = find(table, slots, 0);
+        slot = cuda_resources_find(table, slots, 0);
         slot = slot != NULL ? slot : &table[*count % slots];
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
         slot->number = entry.number;
@@ -132,13 +132,13 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
     return entry;
 }
 
-static void forget(struct named *table, uint32_t slots, uint64_t handle)
+static void cuda_resources_forget(struct named *table, uint32_t slots, uint64_t handle)
 {
     struct recorder_signals saved;
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
-    struct named *slot = handle != 0 ? find(table, slots, handle) : NULL;
+    struct named *slot = handle != 0 ? cuda_resources_find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
     }
@@ -161,12 +161,12 @@ static void forget_of(struct named *table, uint32_t slots, unsigned device)
 
 void cuda_context_gone(void *context)
 {
-    forget(resources->contexts, CONTEXTS, (uintptr_t)context);
+    cuda_resources_forget(resources->contexts, CONTEXTS, (uintptr_t)context);
 }
 
 void cuda_pool_gone(void *pool)
 {
-    forget(resources->pools, POOLS, (uintptr_t)pool);
+    cuda_resources_forget(resources->pools, POOLS, (uintptr_t)pool);
 }
 
 void cuda_device_gone(unsigned device)
@@ -180,7 +180,7 @@ void cuda_device_gone(unsigned device)
 
 /* ---- devices ---- */
 
-static void describe(const struct cuda_queries *driver, unsigned device)
+static void cuda_resources_describe(const struct cuda_queries *driver, unsigned device)
 {
     if (varve_device_is_described(device) || driver->device_uuid == NULL || driver->device_total == NULL ||
         driver->device_name == NULL) {
@@ -196,7 +196,7 @@ static void describe(const struct cuda_queries *driver, unsigned device)
 }
 
 /* The current context of this thread; false: it has none. */
-static bool current(const struct cuda_queries *driver, struct named *context_out)
+static bool cuda_resources_current(const struct cuda_queries *driver, struct named *context_out)
 {
     void *context = NULL;
     if (driver->context_current(&context) != 0 || context == NULL) {
@@ -204,7 +204,7 @@ static bool current(const struct cuda_queries *driver, struct named *context_out
     }
     struct named entry = {0};
     entry.handle = (uintptr_t)context;
-    const struct named *slot = find(resources->contexts, CONTEXTS, entry.handle);
+    const struct named *slot = cuda_resources_find(resources->contexts, CONTEXTS, entry.handle);
     if (slot != NULL) {
         *context_out = *slot;
         return true;
@@ -214,7 +214,7 @@ static bool current(const struct cuda_queries *driver, struct named *context_out
         return false;
     }
     entry.device = (uint8_t)device;
-    *context_out = add(resources->contexts, CONTEXTS, &resources->context_count, entry);
+    *context_out = cuda_resources_add(resources->contexts, CONTEXTS, &resources->context_count, entry);
     return true;
 }
 
@@ -222,7 +222,7 @@ int cuda_device_current(void)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named context = {0};
-    return driver != NULL && current(driver, &context) ? context.device : -1;
+    return driver != NULL && cuda_resources_current(driver, &context) ? context.device : -1;
 }
 
 void cuda_resolve(struct cuda_scope *scope)
@@ -236,14 +236,14 @@ void cuda_resolve(struct cuda_scope *scope)
         return;
     }
     struct named context = {0};
-    if ((!scope->has_device || !scope->has_context) && current(driver, &context)) {
+    if ((!scope->has_device || !scope->has_context) && cuda_resources_current(driver, &context)) {
         scope->call.device = scope->has_device ? scope->call.device : context.device;
         scope->call.context = scope->has_context ? scope->call.context : context.number;
     }
     scope->has_device = true;
     scope->has_context = true;
     scope->call.stream = varve_stream_number(scope->call.device, scope->stream);
-    describe(driver, scope->call.device);
+    cuda_resources_describe(driver, scope->call.device);
 }
 
 void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
@@ -267,7 +267,7 @@ void cuda_resolve_context(struct cuda_scope *scope, void *context)
     if (!scope->is_recorded || context == NULL || resources == NULL) {
         return;
     }
-    entry = add(resources->contexts, CONTEXTS, &resources->context_count, entry);
+    entry = cuda_resources_add(resources->contexts, CONTEXTS, &resources->context_count, entry);
     scope->call.context = entry.number;
     scope->call.device = entry.device;
     scope->has_context = true;
@@ -320,7 +320,7 @@ static uint64_t default_pool(const struct cuda_queries *driver, unsigned device)
 }
 
 /* Is it the default pool of some device that was used? That device is the pool's then. */
-static bool is_default(struct cuda_scope *scope, uint64_t handle)
+static bool cuda_resources_is_default(struct cuda_scope *scope, uint64_t handle)
 {
     for (unsigned device = 0; device < DEVICES; device++) {
         if (__atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) == handle) {
@@ -339,7 +339,7 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
         return;
     }
     struct named context = {0};
-    if (!scope->has_device && current(driver, &context)) {
+    if (!scope->has_device && cuda_resources_current(driver, &context)) {
         scope->call.device = context.device;
         scope->has_device = true;
     }
@@ -349,16 +349,16 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
     if (pool == NULL && driver->pool_current != NULL && driver->pool_current(&pool, (int)scope->call.device) == 0) {
         entry.handle = (uintptr_t)pool;
     }
-    if (entry.handle == 0 || is_default(scope, entry.handle)) {
+    if (entry.handle == 0 || cuda_resources_is_default(scope, entry.handle)) {
         return;
     }
-    const struct named *slot = find(resources->pools, POOLS, entry.handle);
+    const struct named *slot = cuda_resources_find(resources->pools, POOLS, entry.handle);
     if (slot != NULL) {
         entry = *slot;
     } else {
         entry.device = (uint8_t)scope->call.device;
         entry.memory = VARVE_MEMORY_DEVICE;
-        entry = add(resources->pools, POOLS, &resources->pool_count, entry);
+        entry = cuda_resources_add(resources->pools, POOLS, &resources->pool_count, entry);
     }
     scope->call.context = entry.number;
     scope->call.device = entry.device;
@@ -370,14 +370,14 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
     struct named entry = {
         .handle = (uintptr_t)pool, .device = (uint8_t)scope->call.device, .memory = (uint8_t)scope->call.memory};
     if (scope->is_recorded && pool != NULL && resources != NULL) {
-        add(resources->pools, POOLS, &resources->pool_count, entry);
+        cuda_resources_add(resources->pools, POOLS, &resources->pool_count, entry);
     }
 }
 
 /* ---- memory of the device ---- */
 
 /* One thread at a time finds that it is due. */
-static bool is_due(unsigned device, bool is_urgent)
+static bool cuda_resources_is_due(unsigned device, bool is_urgent)
 {
     uint64_t now = varve_clock_monotonic_ns();
     if (device >= DEVICES) {
@@ -397,8 +397,9 @@ void cuda_memory_emit(bool is_urgent)
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named context;
     int mode = CUDA_CAPTURE_RELAXED;
-    if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL || !current(driver, &context) ||
-        !is_due(context.device, is_urgent) || driver->capture_mode(&mode) != 0) {
+    if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL ||
+        !cuda_resources_current(driver, &context) || !cuda_resources_is_due(context.device, is_urgent) ||
+        driver->capture_mode(&mode) != 0) {
         return;
     }
     size_t free_bytes = 0;

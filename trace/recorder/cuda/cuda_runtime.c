@@ -23,7 +23,7 @@
  * with, and behind it is that library.
  */
 
-static cuda_function find(cuda_function *slot, const char *name, const char *soname, uintptr_t caller)
+static cuda_function cuda_runtime_find(cuda_function *slot, const char *name, const char *soname, uintptr_t caller)
 {
     cuda_function function = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
     if (function == NULL) {
@@ -33,7 +33,7 @@ static cuda_function find(cuda_function *slot, const char *name, const char *son
     return function;
 }
 
-static bool enter(enum varve_cause cause, const struct callsite_start *start)
+static bool cuda_runtime_enter(enum varve_cause cause, const struct callsite_start *start)
 {
     if (cuda_thread.cause != VARVE_CAUSE_NONE) {
         return false;
@@ -44,7 +44,7 @@ static bool enter(enum varve_cause cause, const struct callsite_start *start)
     return true;
 }
 
-static int leave(bool is_outermost, int result)
+static int cuda_runtime_leave(bool is_outermost, int result)
 {
     if (is_outermost) {
         if (cuda_thread.reset_device > 0 && result == 0) {
@@ -67,12 +67,12 @@ static int leave(bool is_outermost, int result)
             return real arguments;                                                             \
         }                                                                                      \
         const struct callsite_start start = hook_start(HOOK_FRAME());                          \
-        real = (cuda_type_##name *)find(&slot, #name, soname, start.pc);                       \
+        real = (cuda_type_##name *)cuda_runtime_find(&slot, #name, soname, start.pc);          \
         if (real == NULL) {                                                                    \
             return CUDA_RUNTIME_RESULT_NO_DRIVER;                                              \
         }                                                                                      \
-        bool is_outermost = enter(VARVE_CAUSE_##CAUSE, &start);                                \
-        return leave(is_outermost, real arguments);                                            \
+        bool is_outermost = cuda_runtime_enter(VARVE_CAUSE_##CAUSE, &start);                   \
+        return cuda_runtime_leave(is_outermost, real arguments);                               \
     }                                                                                          \
     CUDA_EXPORT(cuda_runtime_##number##_##name, name, node);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between cuda_lookup.c and the one file cuda_dlsym_*.c that fits the processor, which defines dlsym itself. */
+/* Between cuda_lookup.c and the one file dlsym_hook_*.c that fits the processor, which defines dlsym itself. */
 #ifndef VARVE_TRACE_RECORDER_CUDA_DLSYM_HOOK_H
 #define VARVE_TRACE_RECORDER_CUDA_DLSYM_HOOK_H
 

@@ -259,7 +259,7 @@ static unsigned channel_bytes(unsigned format)
 
 /* The driver says neither how large an array is nor where it lies. Bytes of all levels, a lower bound: the driver may
  * pad. 0 for formats whose texels share blocks, and for arrays that get their memory later. */
-static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
+static uint64_t driver_calls_array_bytes(const struct cuda_array_3d *array, unsigned levels)
 {
     bool is_stack = (array->flags & (CUDA_ARRAY_LAYERED | CUDA_ARRAY_CUBEMAP)) != 0;
     uint64_t width = array->width, height = array->height, depth = array->depth;
@@ -279,7 +279,7 @@ static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
 static bool read_any_array(const struct cuda_arguments_array *call, const struct cuda_array_3d *array, uint32_t levels,
                            bool has_out, struct cuda_parameters *out)
 {
-    out->bytes = array != NULL ? array_bytes(array, levels) : 0; /* NULL: the call fails */
+    out->bytes = array != NULL ? driver_calls_array_bytes(array, levels) : 0; /* NULL: the call fails */
     out->addr = given_out(call->out, has_out);
     return true;
 }

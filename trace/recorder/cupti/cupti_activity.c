@@ -112,7 +112,7 @@ static bool emit_memory(const struct cupti_recorder *recorder, const struct cupt
     return true;
 }
 
-static bool emit_pool(const struct cupti_recorder *recorder, const struct cupti_activity_pool *pool)
+static bool cupti_activity_emit_pool(const struct cupti_recorder *recorder, const struct cupti_activity_pool *pool)
 {
     static const uint8_t causes[] = {
         [CUPTI_POOL_CREATED] = VARVE_CAUSE_POOL_CREATED,
@@ -135,7 +135,7 @@ static bool emit_activity(const struct cupti_recorder *recorder, const struct cu
     case CUPTI_ACTIVITY_MEMORY:
         return emit_memory(recorder, whole);
     case CUPTI_ACTIVITY_POOL:
-        return emit_pool(recorder, whole);
+        return cupti_activity_emit_pool(recorder, whole);
     default:
         return true; /* somebody else has asked for it */
     }
@@ -170,7 +170,7 @@ static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer
 
 /* ---- beginning and end ---- */
 
-static bool is_wanted(void)
+static bool cupti_activity_is_wanted(void)
 {
     const char *setting = getenv("VARVE_CUPTI_ACTIVITY");
     return setting == NULL || strcmp(setting, "0") != 0;
@@ -179,7 +179,7 @@ static bool is_wanted(void)
 cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
 {
     const struct cupti_functions *functions = &recorder->functions;
-    if (!is_wanted() || functions->activity_enable == NULL) {
+    if (!cupti_activity_is_wanted() || functions->activity_enable == NULL) {
         return CUPTI_RESULT_SUCCESS;
     }
     if (recorder->version < CUPTI_VERSION_OLDEST || recorder->version >= CUPTI_VERSION_UNKNOWN) {

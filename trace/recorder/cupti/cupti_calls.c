@@ -82,7 +82,7 @@ cupti_result cupti_calls_enable(const struct cupti_recorder *recorder)
 /* ---- records ---- */
 
 /* The trace has to know which GPU the record is about before it gets it. */
-static void emit(const struct cuda_call *call)
+static void cupti_calls_emit(const struct cuda_call *call)
 {
     if (!current.is_captured) {
         cupti_device_describe(call->device);
@@ -90,7 +90,7 @@ static void emit(const struct cuda_call *call)
     cuda_call_emit(call);
 }
 
-static bool is_captured(const struct cuda_rule *rule, const struct cupti_callback_data *data)
+static bool cupti_calls_is_captured(const struct cuda_rule *rule, const struct cupti_callback_data *data)
 {
     struct cuda_parameters parameters = {0};
     return (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC || rule->kind == VARVE_KIND_DEV_FREE_ASYNC) &&
@@ -99,8 +99,8 @@ static bool is_captured(const struct cuda_rule *rule, const struct cupti_callbac
 }
 
 /* False: the call is not worth a record. */
-static bool describe(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
-                     const struct cupti_callback_data *data, int result, struct cuda_call *call)
+static bool cupti_calls_describe(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
+                                 const struct cupti_callback_data *data, int result, struct cuda_call *call)
 {
     struct cuda_parameters parameters = {.memory = (enum varve_memory_kind)rule->memory};
     bool is_at_exit = data->callsite == CUPTI_SITE_EXIT;
@@ -149,17 +149,18 @@ static void set_origin(const struct cupti_recorder *recorder, const struct cuda_
     current.device = (uint8_t)cupti_device_of(recorder, context, id);
 }
 
-static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule, const struct cupti_callback_data *data)
+static void cupti_calls_begin(struct cupti_recorder *recorder, const struct cuda_rule *rule,
+                              const struct cupti_callback_data *data)
 {
     current.ends_context = false;
     current.is_reported = false;
     current.callsite = varve_callsite_here();
-    current.is_captured = is_captured(rule, data);
+    current.is_captured = cupti_calls_is_captured(rule, data);
     set_origin(recorder, rule, data);
     struct cuda_call call;
-    if (rule->role == CUDA_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
+    if (rule->role == CUDA_ROLE_FREE && cupti_calls_describe(recorder, rule, data, 0, &call)) {
         current.is_reported = true;
-        emit(&call);
+        cupti_calls_emit(&call);
     }
     if (rule->role == CUDA_ROLE_RESET) {
         cupti_activity_flush(recorder, false);
@@ -167,8 +168,8 @@ static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule,
     current.begin_ns = varve_clock_monotonic_ns();
 }
 
-static void end(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
-                const struct cupti_callback_data *data)
+static void cupti_calls_end(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
+                            const struct cupti_callback_data *data)
 {
     uint64_t took_ns = varve_clock_monotonic_ns() - current.begin_ns;
     int result = data->result != NULL ? (int)*data->result : 0;
@@ -177,7 +178,8 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
     }
     struct cuda_call call;
     if ((rule->role == CUDA_ROLE_FREE && !current.is_reported) ||
-        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) || !describe(recorder, rule, data, result, &call)) {
+        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) ||
+        !cupti_calls_describe(recorder, rule, data, result, &call)) {
         return;
     }
     call.took_ns = took_ns;
@@ -195,7 +197,7 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
     if (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC && current.is_captured) {
         call.cause = VARVE_CAUSE_GRAPH;
     }
-    emit(&call);
+    cupti_calls_emit(&call);
     if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_CREATE && result == 0) {
         cupti_pool_made(call.addr, call.memory);
     } else if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_DESTROY && result == 0) {
@@ -214,9 +216,9 @@ void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id, const
     }
     if (data->callsite == CUPTI_SITE_ENTER) {
         if (current.depth++ == 0) {
-            begin(recorder, rule, data);
+            cupti_calls_begin(recorder, rule, data);
         }
     } else if (current.depth > 0 && --current.depth == 0) { /* else it began before we had subscribed */
-        end(recorder, rule, data);
+        cupti_calls_end(recorder, rule, data);
     }
 }

@@ -51,7 +51,7 @@ unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context co
 /* ---- pools ---- */
 
 /* Where `handle` stands (0: a free slot), or POOLS_MAX. */
-static unsigned pool_find(uint64_t handle)
+static unsigned cupti_device_pool_find(uint64_t handle)
 {
     unsigned at = 0;
     while (at < POOLS_MAX && __atomic_load_n(&pools[at], __ATOMIC_ACQUIRE) != handle) {
@@ -62,12 +62,12 @@ static unsigned pool_find(uint64_t handle)
 
 unsigned cupti_pool_number(uint64_t handle)
 {
-    unsigned at = handle != 0 ? pool_find(handle) : POOLS_MAX;
+    unsigned at = handle != 0 ? cupti_device_pool_find(handle) : POOLS_MAX;
     if (handle == 0 || at < POOLS_MAX) {
         return handle == 0 ? 0 : at + 1;
     }
     for (;;) {
-        at = pool_find(0);
+        at = cupti_device_pool_find(0);
         if (at == POOLS_MAX) {
             return 0;
         }
@@ -108,7 +108,7 @@ void cupti_pool_forget(uint64_t handle)
 
 /* ---- the driver ---- */
 
-static void find(void *library, const char *name, const char *older, void *function_out)
+static void cupti_device_find(void *library, const char *name, const char *older, void *function_out)
 {
     void *symbol = dlsym(library, name);
     if (symbol == NULL && older != NULL) {
@@ -121,11 +121,11 @@ void cupti_driver_find(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     library = library != NULL ? library : RTLD_DEFAULT;
-    find(library, "cuDeviceGet", NULL, &driver.device_get);
-    find(library, "cuDeviceGetUuid_v2", "cuDeviceGetUuid", &driver.device_uuid);
-    find(library, "cuDeviceTotalMem_v2", NULL, &driver.device_total);
-    find(library, "cuDeviceGetName", NULL, &driver.device_name);
-    find(library, "cuStreamIsCapturing", NULL, &driver.stream_captures);
+    cupti_device_find(library, "cuDeviceGet", NULL, &driver.device_get);
+    cupti_device_find(library, "cuDeviceGetUuid_v2", "cuDeviceGetUuid", &driver.device_uuid);
+    cupti_device_find(library, "cuDeviceTotalMem_v2", NULL, &driver.device_total);
+    cupti_device_find(library, "cuDeviceGetName", NULL, &driver.device_name);
+    cupti_device_find(library, "cuStreamIsCapturing", NULL, &driver.stream_captures);
 }
 
 /* Two threads may ask at the same time, so that neither goes on without the answer; one is heard. */

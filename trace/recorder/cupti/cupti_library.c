@@ -197,7 +197,7 @@ static void *open_anywhere(void)
 /* ---- functions ---- */
 
 /* False: a function that every use needs is missing. Activity is left out if one of its own is. */
-static bool look_up(void *library, struct cupti_functions *functions, const char **missing_out)
+static bool cupti_library_look_up(void *library, struct cupti_functions *functions, const char **missing_out)
 {
     bool has_activity = true;
     void *symbol;
@@ -246,7 +246,7 @@ int cupti_library_open(struct cupti_functions *functions, struct varve_message *
                          sonames[0], sonames[1]);
     }
     const char *missing;
-    if (!look_up(library, functions, &missing)) {
+    if (!cupti_library_look_up(library, functions, &missing)) {
         return not_found(message, "libcupti has no %s; let VARVE_CUPTI_LIBRARY name one of CUDA 11.2 or newer",
                          missing);
     }

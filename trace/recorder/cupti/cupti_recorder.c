@@ -130,7 +130,7 @@ static cupti_result subscribe(struct cupti_recorder *recorder, char holder[CUPTI
     return recorder->functions.subscribe(&recorder->subscriber, on_callback, recorder);
 }
 
-static void refuse(const struct cupti_recorder *recorder, cupti_result result, const char *holder)
+static void cupti_recorder_refuse(const struct cupti_recorder *recorder, cupti_result result, const char *holder)
 {
     cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, result, 0);
     if (result == CUPTI_RESULT_SUBSCRIPTION_TAKEN) {
@@ -152,7 +152,7 @@ static void begin_subscription(struct cupti_recorder *recorder)
     char holder[CUPTI_NAME_BYTES * 2];
     cupti_result result = subscribe(recorder, holder);
     if (result != CUPTI_RESULT_SUCCESS) {
-        refuse(recorder, result, holder);
+        cupti_recorder_refuse(recorder, result, holder);
         return;
     }
     cupti_driver_find();
@@ -161,7 +161,7 @@ static void begin_subscription(struct cupti_recorder *recorder)
     if (result != CUPTI_RESULT_SUCCESS) {
         __atomic_store_n(&recorder->is_on, false, __ATOMIC_RELEASE);
         recorder->functions.unsubscribe(recorder->subscriber);
-        refuse(recorder, result, "");
+        cupti_recorder_refuse(recorder, result, "");
         return;
     }
     cupti_state_emit(VARVE_CAUSE_CUPTI_BEGIN, 0, recorder->version,
@@ -186,7 +186,7 @@ static void emit_last(struct cupti_recorder *recorder, bool is_release)
     }
 }
 
-static void leave(void)
+static void cupti_recorder_leave(void)
 {
     if (__atomic_load_n(&the_recorder->is_on, __ATOMIC_ACQUIRE)) { /* not so in a fork child */
         emit_last(the_recorder, false);
@@ -197,7 +197,7 @@ void cupti_exit_watch_again(void)
 {
     static bool is_done;
     if (!__atomic_exchange_n(&is_done, true, __ATOMIC_RELAXED)) {
-        atexit(leave);
+        atexit(cupti_recorder_leave);
     }
 }
 
@@ -261,6 +261,6 @@ int varve_cupti_initialize(void)
         return 1;
     }
     begin_subscription(the_recorder);
-    atexit(leave);
+    atexit(cupti_recorder_leave);
     return 1;
 }

@@ -118,13 +118,13 @@ HOOK int prctl(int option, ...)
 }
 
 /* Above 0: the descriptor that was asked for, or a thread that could not be confined with the others. */
-static bool has_failed(long result, unsigned long flags)
+static bool confine_hooks_has_failed(long result, unsigned long flags)
 {
     return result < 0 || (result > 0 && (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER) == 0);
 }
 
 /* By the hooks of these calls. */
-static int execute(long number, const unsigned long *list)
+static int confine_hooks_execute(long number, const unsigned long *list)
 {
     const unsigned long *paths = number == SYS_execveat ? list + 1 : list;
     const char *path = (const char *)paths[0];
@@ -141,7 +141,7 @@ HOOK long syscall(long number, ...)
         return direct(number, arguments.list);
     }
     if (__builtin_expect(number == SYS_execve || number == SYS_execveat, 0)) {
-        return execute(number, arguments.list);
+        return confine_hooks_execute(number, arguments.list);
     }
     if (__builtin_expect(number == SYS_exit_group, 0)) {
         _exit((int)arguments.list[0]);
@@ -159,7 +159,7 @@ HOOK long syscall(long number, ...)
     }
     long result = heap_real.syscall(number, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3],
                                     arguments.list[4], arguments.list[5]);
-    if (what != 0 && has_failed(result, arguments.list[1])) {
+    if (what != 0 && confine_hooks_has_failed(result, arguments.list[1])) {
         recorder_confine_undo(before);
     }
     return result;

@@ -21,7 +21,7 @@
 
 static bool was_begun;
 
-static enum attach_answer begin(const char *directory)
+static enum attach_answer heap_attach_begin(const char *directory)
 {
     if (!heap_is_late) {
         return ATTACH_NOT_LATE;
@@ -52,7 +52,7 @@ int varve_preload_attach(const char *directory)
 {
     struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
-    enum attach_answer answer = begin(directory);
+    enum attach_answer answer = heap_attach_begin(directory);
     recorder_reentrant_end(&saved);
     return (int)answer;
 }

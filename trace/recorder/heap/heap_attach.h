@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `varve attach` calls in a program that runs already, into which it has loaded libvarve_preload.so
- * (collector/attach). Threads: one at a time.
+ * (collector/programs). Threads: one at a time.
  */
 #ifndef VARVE_TRACE_RECORDER_HEAP_HEAP_ATTACH_H
 #define VARVE_TRACE_RECORDER_HEAP_HEAP_ATTACH_H

@@ -87,7 +87,7 @@ void *heap_real_find(const char *name)
     return heap_is_late ? find_late(name) : dlsym(RTLD_NEXT, name);
 }
 
-static void die(const char *name)
+static void heap_real_die(const char *name)
 {
     static const char text[] = "varve: the C library has no ";
     recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
@@ -104,7 +104,7 @@ static void find_all(void)
 #define HEAP_FIND_REQUIRED(name, result, parameters) \
     found = heap_real_find(#name);                   \
     if (found == NULL) {                             \
-        die(#name);                                  \
+        heap_real_die(#name);                        \
     }                                                \
     __builtin_memcpy(&heap_real.name, &found, sizeof(found));
 #define HEAP_FIND_OPTIONAL(name, result, parameters)                            \
@@ -160,7 +160,7 @@ bool heap_ready(void)
 
 /* Programs that never allocate before they start threads get the lookup over with while there is one. Those
  * whose malloc is not ours may never come to an event: they attach now, so that the collector knows of them. */
-__attribute__((constructor)) static void prepare(void)
+__attribute__((constructor)) static void heap_real_prepare(void)
 {
     if (__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         heap_ready();

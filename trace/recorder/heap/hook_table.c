@@ -16,7 +16,7 @@
 static struct elf_replacement rows[ROWS_MAX];
 static struct hook_table table = {.rows = rows};
 
-static void row_add(const char *name, const void *real, const void *hook)
+static void hook_table_row_add(const char *name, const void *real, const void *hook)
 {
     if (real != NULL && hook != NULL && real != hook && table.count < ROWS_MAX) {
         rows[table.count++] = (struct elf_replacement){.name = name, .from = (uintptr_t)real, .to = (uintptr_t)hook};
@@ -45,11 +45,11 @@ static bool own_object(struct elf_object *own)
 
 #define ROW_ADD(name, result, parameters)                   \
     __builtin_memcpy(&real, &heap_real.name, sizeof(real)); \
-    row_add(#name, real, elf_symbol_in(&own, #name));
+    hook_table_row_add(#name, real, elf_symbol_in(&own, #name));
 
 #define ROW_ADD_BESIDE(name, function)                          \
     __builtin_memcpy(&real, &heap_real.function, sizeof(real)); \
-    row_add(#name, beside(real, #name), elf_symbol_in(&own, #name));
+    hook_table_row_add(#name, beside(real, #name), elf_symbol_in(&own, #name));
 
 const struct hook_table *hook_table(void)
 {
@@ -66,7 +66,7 @@ const struct hook_table *hook_table(void)
     ROW_ADD_BESIDE(reallocarray, realloc)
     ROW_ADD_BESIDE(cfree, free)
     while (heap_cxx_each_recorded(&at, &name, &found)) {
-        row_add(name, found, elf_symbol_in(&own, name));
+        hook_table_row_add(name, found, elf_symbol_in(&own, name));
     }
     table.allocator_count = table.count;
     HEAP_SYSTEM_REQUIRED_LIST(ROW_ADD)

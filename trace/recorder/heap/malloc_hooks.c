@@ -34,8 +34,8 @@ static size_t product(size_t count, size_t size)
     return __builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes;
 }
 
-static inline void note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
-                              const struct callsite_start *start)
+static inline void malloc_hooks_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                                           const struct callsite_start *start)
 {
     struct varve_record record = {0};
     unsigned flags = memory == NULL ? VARVE_FLAG_FAILED : 0;
@@ -49,7 +49,7 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
     heap_last_recorded = memory;
 }
 
-static inline void note_free(void *memory, enum varve_cause cause)
+static inline void malloc_hooks_note_free(void *memory, enum varve_cause cause)
 {
     main_end_watch();
     struct varve_record record = {0};
@@ -62,12 +62,12 @@ static inline void note_free(void *memory, enum varve_cause cause)
 void heap_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
                      const struct callsite_start *start)
 {
-    note_alloc(memory, size, alignment, cause, start);
+    malloc_hooks_note_alloc(memory, size, alignment, cause, start);
 }
 
 void heap_note_free(void *memory, enum varve_cause cause)
 {
-    note_free(memory, cause);
+    malloc_hooks_note_free(memory, cause);
 }
 
 static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr_t *frame)
@@ -78,7 +78,7 @@ static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr
     }
     void *memory = heap_real.malloc(size);
     if (hook_records()) {
-        note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
+        malloc_hooks_note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
     }
     return memory;
 }
@@ -95,7 +95,7 @@ static inline bool begin_free(void *memory, const uintptr_t *frame)
         return false;
     }
     if (hook_records() && memory != heap_freeing && !hook_is_sink_closing(frame)) {
-        note_free(memory, VARVE_CAUSE_FREE);
+        malloc_hooks_note_free(memory, VARVE_CAUSE_FREE);
     }
     return true;
 }
@@ -151,7 +151,7 @@ static inline void *noted(void *memory, size_t size, size_t alignment, enum varv
 {
     if (hook_records()) {
         const struct callsite_start start = hook_start(frame);
-        note_alloc(memory, size, alignment, cause, &start);
+        malloc_hooks_note_alloc(memory, size, alignment, cause, &start);
     }
     return memory;
 }
@@ -196,10 +196,10 @@ static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause, c
     void *memory;
     if (old == NULL) {
         memory = heap_real.realloc(NULL, bytes);
-        note_alloc(memory, bytes, 0, cause, start);
+        malloc_hooks_note_alloc(memory, bytes, 0, cause, start);
         return memory;
     }
-    note_free(old, VARVE_CAUSE_REALLOC);
+    malloc_hooks_note_free(old, VARVE_CAUSE_REALLOC);
     memory = heap_real.realloc(old, bytes);
     heap_note_realloc(old, memory, bytes, cause, hook_callsite(start));
     return memory;

@@ -24,8 +24,8 @@ static size_t whole_pages(size_t bytes)
 }
 
 /* Apart from `note`: its record is not on the stack while the call site is looked for. */
-static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
-                                           enum varve_cause cause, uint32_t callsite)
+static __attribute__((noinline)) void mmap_hooks_emit(enum varve_kind kind, const void *address, size_t bytes,
+                                                      uint64_t arg, enum varve_cause cause, uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = address == MAP_FAILED;
@@ -39,10 +39,10 @@ static __attribute__((noinline)) void emit(enum varve_kind kind, const void *add
     varve_emit(&record);
 }
 
-static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg, enum varve_cause cause,
-                 const struct callsite_start *start)
+static void mmap_hooks_note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
+                            enum varve_cause cause, const struct callsite_start *start)
 {
-    emit(kind, address, bytes, arg, cause, hook_callsite(start));
+    mmap_hooks_emit(kind, address, bytes, arg, cause, hook_callsite(start));
 }
 
 /* Inline: hooks leave the program's stack to the program. */
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void *map_by(const struct heap_real
     }
     struct callsite_start start = hook_start(frame);
     void *memory = real->mmap(address, bytes, protection, flags, fd, offset);
-    note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
+    mmap_hooks_note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
     return memory;
 }
 
@@ -89,10 +89,10 @@ int map_munmap(const struct heap_real *real, void *address, size_t bytes, const 
     }
     main_end_watch();
     struct callsite_start start = hook_start(frame);
-    note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
+    mmap_hooks_note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     int failed = real->munmap(address, bytes);
     if (failed != 0) {
-        note(VARVE_KIND_MMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
+        mmap_hooks_note(VARVE_KIND_MMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     }
     return failed;
 }
@@ -120,13 +120,13 @@ void *map_mremap(const struct heap_real *real, void *old, size_t old_bytes, size
     gives_up = gives_up && (flags & MREMAP_DONTUNMAP) == 0;
 #endif
     if (gives_up) {
-        note(VARVE_KIND_MUNMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
+        mmap_hooks_note(VARVE_KIND_MUNMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
     }
     memory = real->mremap(old, old_bytes, bytes, flags, wanted);
     if (memory == MAP_FAILED && gives_up) {
-        note(VARVE_KIND_MMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
+        mmap_hooks_note(VARVE_KIND_MMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
     } else {
-        note(VARVE_KIND_MMAP, memory, bytes, 0, VARVE_CAUSE_MREMAP, &start);
+        mmap_hooks_note(VARVE_KIND_MMAP, memory, bytes, 0, VARVE_CAUSE_MREMAP, &start);
     }
     return memory;
 }

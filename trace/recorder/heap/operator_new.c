@@ -235,7 +235,7 @@ static void look_up_now(void *argument)
 }
 
 /* 0: there is none. */
-static uint64_t look_up(enum cxx_function which, uintptr_t caller)
+static uint64_t operator_new_look_up(enum cxx_function which, uintptr_t caller)
 {
     struct local local = {.name = names[which], .caller = caller - 1};
     struct recorder_signals saved;
@@ -247,7 +247,7 @@ static uint64_t look_up(enum cxx_function which, uintptr_t caller)
     return (uintptr_t)local.choice.function | (local.choice.is_recorded ? ALLOCATOR_BIT : 0);
 }
 
-static uint64_t cached_find(const struct cached *cached, uint64_t key)
+static uint64_t operator_new_cached_find(const struct cached *cached, uint64_t key)
 {
     uint64_t value = __atomic_load_n(&cached->value, __ATOMIC_ACQUIRE);
     return value != 0 && (__atomic_load_n(&cached->key, __ATOMIC_ACQUIRE) ^ value) == key ? value : 0;
@@ -263,14 +263,14 @@ static uint64_t choose_by_object(enum cxx_function which, uintptr_t caller)
 {
     struct loaded_object object;
     if (!loaded_object_find(caller - 1, &object)) {
-        return look_up(which, caller);
+        return operator_new_look_up(which, caller);
     }
     uint64_t key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
     struct cached *cached =
         &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) % CACHED_OBJECTS];
-    uint64_t value = cached_find(cached, key);
+    uint64_t value = operator_new_cached_find(cached, key);
     if (value == 0) {
-        value = look_up(which, caller);
+        value = operator_new_look_up(which, caller);
         cached_keep(cached, key, value);
     }
     return value;
@@ -282,12 +282,12 @@ static struct cxx_choice choose_by_caller(enum cxx_function which, uintptr_t cal
     struct cached *cached = &cache[(caller ^ (caller >> 8) ^ which) % CACHED];
     bool is_usable = __atomic_load_n(&objects_closing, __ATOMIC_ACQUIRE) == 0 &&
                      __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF;
-    uint64_t value = is_usable ? cached_find(cached, key) : 0;
+    uint64_t value = is_usable ? operator_new_cached_find(cached, key) : 0;
     if (value == 0 && is_usable) {
         value = choose_by_object(which, caller);
         cached_keep(cached, key, value);
     } else if (value == 0) {
-        value = look_up(which, caller);
+        value = operator_new_look_up(which, caller);
     }
     return (struct cxx_choice){.function = (void *)(uintptr_t)(value & ~ALLOCATOR_BIT),
                                .is_recorded = (value & ALLOCATOR_BIT) != 0 && hook_records()};
@@ -313,7 +313,7 @@ void heap_cxx_closed(void)
 
 /* ---- the hooks ---- */
 
-static __attribute__((noinline)) struct cxx_choice choose(enum cxx_function which, uintptr_t caller)
+static __attribute__((noinline)) struct cxx_choice operator_new_choose(enum cxx_function which, uintptr_t caller)
 {
     /* not while our own lookup is at work, on this very thread */
     if (hook_can_call() && globals[which].function != NULL) {
@@ -353,7 +353,7 @@ static bool note_delete(void *memory, const uintptr_t *frame)
 #define CXX_NEW_HOOK(NAME, hook, symbol, alignment, parameters, arguments)                                          \
     static __attribute__((noinline)) void *hook##_general(UNPACK parameters, const uintptr_t *frame)                \
     {                                                                                                               \
-        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                                    \
+        struct cxx_choice choice = operator_new_choose(CXX_##NAME, frame[1]);                                       \
         struct callsite_start start;                                                                                \
         void *(*real)parameters;                                                                                    \
         void *memory;                                                                                               \
@@ -382,7 +382,7 @@ static bool note_delete(void *memory, const uintptr_t *frame)
 #define CXX_DELETE_HOOK(NAME, hook, symbol, parameters, arguments)                                           \
     static __attribute__((noinline)) void hook##_general(UNPACK parameters, const uintptr_t *frame)          \
     {                                                                                                        \
-        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                             \
+        struct cxx_choice choice = operator_new_choose(CXX_##NAME, frame[1]);                                \
         void(*real) parameters;                                                                              \
                                                                                                              \
         memcpy(&real, &choice.function, sizeof(real));                                                       \

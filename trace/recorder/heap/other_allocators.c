@@ -69,7 +69,8 @@ static inline void inside(int by)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-static inline void note(void *memory, size_t size, size_t alignment, enum varve_cause cause, const uintptr_t *frame)
+static inline void other_allocators_note(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                                         const uintptr_t *frame)
 {
     inside(-1);
     if (hook_records()) {
@@ -82,7 +83,7 @@ static void *other_malloc(const struct heap_real *real, size_t size, const uintp
 {
     inside(1);
     void *memory = real->malloc(size);
-    note(memory, size, 0, VARVE_CAUSE_MALLOC, frame);
+    other_allocators_note(memory, size, 0, VARVE_CAUSE_MALLOC, frame);
     return memory;
 }
 
@@ -100,7 +101,7 @@ static void *other_calloc(const struct heap_real *real, size_t count, size_t siz
 {
     inside(1);
     void *memory = real->calloc(count, size);
-    note(memory, memory != NULL ? count * size : size, 0, VARVE_CAUSE_CALLOC, frame);
+    other_allocators_note(memory, memory != NULL ? count * size : size, 0, VARVE_CAUSE_CALLOC, frame);
     return memory;
 }
 
@@ -114,7 +115,7 @@ static void *other_realloc(const struct heap_real *real, void *old, size_t bytes
     inside(1);
     void *memory = real->realloc(old, bytes);
     if (!is_recorded) {
-        note(memory, bytes, 0, cause, frame);
+        other_allocators_note(memory, bytes, 0, cause, frame);
         return memory;
     }
     inside(-1);
@@ -128,7 +129,7 @@ static int other_posix_memalign(const struct heap_real *real, void **memory_out,
 {
     inside(1);
     const int failed = real->posix_memalign(memory_out, alignment, size);
-    note(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, frame);
+    other_allocators_note(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, frame);
     return failed;
 }
 
@@ -137,7 +138,7 @@ static void *other_aligned(void *(*function)(size_t, size_t), size_t alignment, 
 {
     inside(1);
     void *memory = function(alignment, size);
-    note(memory, size, alignment, cause, frame);
+    other_allocators_note(memory, size, alignment, cause, frame);
     return memory;
 }
 
@@ -145,7 +146,7 @@ static void *other_pages(void *(*function)(size_t), size_t size, enum varve_caus
 {
     inside(1);
     void *memory = function(size);
-    note(memory, size, heap_page_bytes, cause, frame);
+    other_allocators_note(memory, size, heap_page_bytes, cause, frame);
     return memory;
 }
 

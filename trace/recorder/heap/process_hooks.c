@@ -31,7 +31,7 @@ static bool can_note(void)
     return hook_can_call() && hook_is_recording();
 }
 
-static void leave(void)
+static void process_hooks_leave(void)
 {
     struct varve_record record = {0};
     loading_finish();
@@ -52,7 +52,7 @@ static void note_loaded(void)
 }
 
 /* Before main, with the program's libraries ready and usually no other thread. */
-__attribute__((constructor)) static void load(void)
+__attribute__((constructor)) static void process_hooks_load(void)
 {
     if (can_note()) {
         main_end_find_python();
@@ -66,7 +66,7 @@ __attribute__((constructor)) static void load(void)
 
 __attribute__((destructor)) static void unload(void)
 {
-    leave();
+    process_hooks_leave();
 }
 
 HOOK __attribute__((noreturn)) void _exit(int status)
@@ -146,7 +146,7 @@ enum exec_door {
 };
 
 /* Without a session too: it may have ended, and the environment still name the recorder. */
-static void look(struct exec_noted *noted, const struct exec_call *call)
+static void process_hooks_look(struct exec_noted *noted, const struct exec_call *call)
 {
     *noted = (struct exec_noted){0};
     if (call->path != NULL && hook_can_call() && recorder_reentrant_depth == 0) {
@@ -190,10 +190,10 @@ static void *exec_room_take(size_t bytes)
 }
 
 /* Only returns when it failed. */
-static int execute(enum exec_door door, const struct exec_call *call, char *const argv[])
+static int process_hooks_execute(enum exec_door door, const struct exec_call *call, char *const argv[])
 {
     struct exec_noted noted;
-    look(&noted, call);
+    process_hooks_look(&noted, call);
     if (call->path != NULL && can_note()) {
         recorder_process_executing(call->path[0] != '\0' ? call->path : "a file descriptor");
     }
@@ -215,33 +215,33 @@ static int execute(enum exec_door door, const struct exec_call *call, char *cons
 HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.path = path, .folder = AT_FDCWD, .envp = envp, .is_in_process = true};
-    return execute(EXEC_DOOR_EXECVE, &call, argv);
+    return process_hooks_execute(EXEC_DOOR_EXECVE, &call, argv);
 }
 
 HOOK int execv(const char *path, char *const argv[])
 {
     const struct exec_call call = {.path = path, .folder = AT_FDCWD, .envp = environ, .is_in_process = true};
-    return execute(EXEC_DOOR_EXECV, &call, argv);
+    return process_hooks_execute(EXEC_DOOR_EXECV, &call, argv);
 }
 
 HOOK int execvp(const char *file, char *const argv[])
 {
     const struct exec_call call = {
         .path = file, .folder = AT_FDCWD, .envp = environ, .is_searched = true, .is_in_process = true};
-    return execute(EXEC_DOOR_EXECVP, &call, argv);
+    return process_hooks_execute(EXEC_DOOR_EXECVP, &call, argv);
 }
 
 HOOK int execvpe(const char *file, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {
         .path = file, .folder = AT_FDCWD, .envp = envp, .is_searched = true, .is_in_process = true};
-    return execute(EXEC_DOOR_EXECVPE, &call, argv);
+    return process_hooks_execute(EXEC_DOOR_EXECVPE, &call, argv);
 }
 
 HOOK int fexecve(int fd, char *const argv[], char *const envp[])
 {
     const struct exec_call call = {.path = "", .folder = fd, .envp = envp, .is_in_process = true};
-    return execute(EXEC_DOOR_FEXECVE, &call, argv);
+    return process_hooks_execute(EXEC_DOOR_FEXECVE, &call, argv);
 }
 
 HOOK int execveat(int folder, const char *path, char *const argv[], char *const envp[], int flags)
@@ -251,7 +251,7 @@ HOOK int execveat(int folder, const char *path, char *const argv[], char *const 
         return (int)hook_answer(
             recorder_syscall_raw(SYS_execveat, folder, (long)path, (long)argv, (long)envp, flags, 0));
     }
-    return execute(EXEC_DOOR_EXECVEAT, &call, argv);
+    return process_hooks_execute(EXEC_DOOR_EXECVEAT, &call, argv);
 }
 
 /* ---- programs in new processes ---- */
@@ -266,7 +266,7 @@ struct spawning {
 
 static void spawn_begin(struct spawning *spawning, const struct exec_call *call)
 {
-    look(&spawning->noted, call);
+    process_hooks_look(&spawning->noted, call);
     spawning->envp = call->envp;
     spawning->memory = NULL;
     if (spawning->noted.must_clean) {
@@ -312,7 +312,7 @@ HOOK int system(const char *command)
     const struct exec_call call = {.path = "/bin/sh", .folder = AT_FDCWD, .envp = environ};
     struct exec_noted noted;
     if (command != NULL) {
-        look(&noted, &call);
+        process_hooks_look(&noted, &call);
     }
     return heap_real.system(command);
 }
@@ -321,7 +321,7 @@ HOOK FILE *popen(const char *command, const char *mode)
 {
     const struct exec_call call = {.path = "/bin/sh", .folder = AT_FDCWD, .envp = environ};
     struct exec_noted noted;
-    look(&noted, &call);
+    process_hooks_look(&noted, &call);
     FILE *stream = heap_real.popen(command, mode);
     if (stream == NULL && hook_is_recording()) {
         exec_note_failed(&noted);

@@ -36,7 +36,8 @@ enum python_domain {
 /* The interpreter's own; the context of our functions is one of them. Written before main only. */
 static struct python_allocator own[PYTHON_DOMAINS];
 
-static inline void note_alloc(const void *memory, size_t size, enum varve_cause cause, const uintptr_t *frame)
+static inline void python_allocators_note_alloc(const void *memory, size_t size, enum varve_cause cause,
+                                                const uintptr_t *frame)
 {
     const struct callsite_start start = hook_start(frame);
     struct varve_record record = {0};
@@ -48,7 +49,7 @@ static inline void note_alloc(const void *memory, size_t size, enum varve_cause 
     varve_emit(&record);
 }
 
-static inline void note_free(const void *memory, enum varve_cause cause)
+static inline void python_allocators_note_free(const void *memory, enum varve_cause cause)
 {
     main_end_watch();
     struct varve_record record = {0};
@@ -63,7 +64,7 @@ static void *python_malloc(void *context, size_t size)
     const struct python_allocator *allocator = context;
     void *memory = allocator->malloc(allocator->context, size);
     if (hook_is_recording()) {
-        note_alloc(memory, size, VARVE_CAUSE_MALLOC, HOOK_FRAME());
+        python_allocators_note_alloc(memory, size, VARVE_CAUSE_MALLOC, HOOK_FRAME());
     }
     return memory;
 }
@@ -73,7 +74,7 @@ static void *python_calloc(void *context, size_t count, size_t size)
     const struct python_allocator *allocator = context;
     void *memory = allocator->calloc(allocator->context, count, size);
     if (hook_is_recording()) {
-        note_alloc(memory, count * size, VARVE_CAUSE_CALLOC, HOOK_FRAME());
+        python_allocators_note_alloc(memory, count * size, VARVE_CAUSE_CALLOC, HOOK_FRAME());
     }
     return memory;
 }
@@ -100,10 +101,10 @@ static void *python_realloc(void *context, void *old, size_t size)
     void *memory;
     if (old == NULL) {
         memory = allocator->realloc(allocator->context, NULL, size);
-        note_alloc(memory, size, VARVE_CAUSE_REALLOC, HOOK_FRAME());
+        python_allocators_note_alloc(memory, size, VARVE_CAUSE_REALLOC, HOOK_FRAME());
     } else {
         struct callsite_start start = hook_start(HOOK_FRAME());
-        note_free(old, VARVE_CAUSE_REALLOC);
+        python_allocators_note_free(old, VARVE_CAUSE_REALLOC);
         memory = allocator->realloc(allocator->context, old, size);
         note_realloc(old, memory, size, hook_callsite(&start));
     }
@@ -114,7 +115,7 @@ static void python_free(void *context, void *memory)
 {
     const struct python_allocator *allocator = context;
     if (memory != NULL && hook_is_recording()) {
-        note_free(memory, VARVE_CAUSE_FREE);
+        python_allocators_note_free(memory, VARVE_CAUSE_FREE);
     }
     allocator->free(allocator->context, memory);
 }

@@ -46,7 +46,8 @@ static inline void cancellation_restore(int before)
 
 /* ---- records ---- */
 
-static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq, const struct varve_record *record)
+static void provider_emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq,
+                                 const struct varve_record *record)
 {
     const struct lttng_provider_record fields = {
         .process = origin->process,
@@ -85,7 +86,7 @@ static void emit_record_waiting(const struct varve_sink_origin *origin, uint64_t
 {
     int before;
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    emit_record(origin, ring_seq, record);
+    provider_emit_record(origin, ring_seq, record);
     (void)pthread_setcancelstate(before, &before);
 }
 
@@ -135,7 +136,7 @@ bool lttng_provider_is_wanted(void)
 static struct sink_provider provider = {
     .version = SINK_INTERFACE_VERSION,
     .enabled = tracepoint_states,
-    .record = emit_record,
+    .record = provider_emit_record,
     .process = emit_process,
     .process_end = emit_process_end,
     .thread = emit_thread,

@@ -20,7 +20,7 @@
  * middle of LTTng's own work. */
 static __thread sigset_t mask;
 
-static void prepare(void)
+static void provider_fork_prepare(void)
 {
     (void)sigaddset(&mask, SIGKILL);
     lttng_ust_before_fork(&mask);
@@ -45,6 +45,6 @@ static void child(void)
 void lttng_provider_watch_forks(void)
 {
     if (dlopen("liblttng-ust-fork.so.1", RTLD_NOW | RTLD_NOLOAD) == NULL) { /* it would wait for its own lock */
-        (void)pthread_atfork(prepare, parent, child);
+        (void)pthread_atfork(provider_fork_prepare, parent, child);
     }
 }

@@ -237,7 +237,7 @@ int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t star
     return VARVE_OK;
 }
 
-static void axis_remove(struct varve_geometry *geometry, unsigned axis)
+static void geometry_axis_remove(struct varve_geometry *geometry, unsigned axis)
 {
     geometry->ndim--;
     for (unsigned i = axis; i < geometry->ndim; i++) {
@@ -260,7 +260,7 @@ int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t ind
                                  size);
     }
     geometry->offset += at * geometry->strides[number];
-    axis_remove(geometry, number);
+    geometry_axis_remove(geometry, number);
     return VARVE_OK;
 }
 
@@ -333,7 +333,7 @@ int varve_geometry_expand(struct varve_geometry *geometry, unsigned ndim, const 
 }
 
 /* Axes of size 1 have no stride of their own; without them, and with neighbours joined that lie as one axis would. */
-static void axes_join(const struct varve_geometry *geometry, struct varve_geometry *joined)
+static void geometry_axes_join(const struct varve_geometry *geometry, struct varve_geometry *joined)
 {
     *joined = (struct varve_geometry){.offset = geometry->offset};
     for (unsigned i = 0; i < geometry->ndim; i++) {
@@ -415,7 +415,7 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
         return VARVE_OK;
     }
     struct varve_geometry joined;
-    axes_join(geometry, &joined);
+    geometry_axes_join(geometry, &joined);
     char text[VARVE_SHAPE_TEXT_BYTES];
     if (!strides_split(&joined, &result)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
