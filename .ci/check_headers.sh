@@ -22,7 +22,7 @@ command -v "$cxx" >/dev/null 2>&1 || {
 
 # What cmake/VarveInstall.cmake installs: the public headers, and what they include.
 installed() {
-    pending="trace/trace.h storage/storage.h"
+    pending="trace/emit.h trace/collect.h trace/writer.h storage/storage.h"
     found=
     while [ -n "$pending" ]; do
         next=

@@ -31,11 +31,11 @@ class Rules:
     def take(self, where, words, line):
         if words[0] == "folder" and len(words) >= 2:
             for name in words[2:]:
-                if name not in self.folders and name not in self.public.values():
+                if name not in self.folders and name not in sum(self.public.values(), []):
                     self.errors.append(where + f"{words[1]} may include {name}, which is not above it")
             self.folders[words[1]] = set(words[2:])
-        elif words[0] == "public" and len(words) == 3:
-            self.public[words[1]] = words[2]
+        elif words[0] == "public" and len(words) >= 3:
+            self.public[words[1]] = words[2:]
         elif words[0] == "open" and len(words) == 2:
             self.open.add(words[1])
         elif words[0] == "only" and len(words) >= 3:
@@ -71,8 +71,9 @@ def check_direction(rules, includer, included):
     allowed = rules.folders[source]
     if target in allowed or included in allowed:
         return None
-    if top(source) != top(target) and included != rules.public.get(top(target)):
-        return f"includes {included}; outsiders include only {rules.public.get(top(target), 'nothing of it')}"
+    doors = rules.public.get(top(target), [])
+    if top(source) != top(target) and included not in doors:
+        return f"includes {included}; outsiders include only {' '.join(doors) or 'nothing of it'}"
     return f"includes {included}; {source}/ may include only: {' '.join(sorted(allowed)) or '-'}"
 
 

@@ -19,12 +19,12 @@ plant() {
         "$work/t/analysis/cli" "$work/t/tests/unit" "$work/t/docs"
     cp "$ci/layers.txt" "$work/t/.ci/"
     cd "$work/t"
-    cat >trace/trace.h <<EOF
+    cat >trace/collect.h <<EOF
 /* $licence
  * Counts are in bytes: emitted = stored + lost.
  */
-#ifndef TRACE_H
-#define TRACE_H
+#ifndef COLLECT_H
+#define COLLECT_H
 int varve_trace_one(int size);
 #endif
 EOF
@@ -37,9 +37,9 @@ int ring_one(int size);
 EOF
     cat >trace/format/ring.c <<EOF
 /* $licence */
-/* Calls varve_trace_one() twice; a caller's lock is held, see trace.h for why. */
+/* Calls varve_trace_one() twice; a caller's lock is held, see collect.h for why. */
 #include "trace/format/ring_format.h"
-#include "trace/trace.h"
+#include "trace/collect.h"
 
 int ring_one(int size)
 {
@@ -48,9 +48,9 @@ int ring_one(int size)
 EOF
     cat >analysis/cli/command_leaks.c <<EOF
 /* $licence */
-#include "trace/trace.h"
+#include "trace/collect.h"
 EOF
-    echo "# [cli](../../trace/trace.h), \`trace/format/ring\`" >analysis/cli/README.md
+    echo "# [cli](../../trace/collect.h), \`trace/format/ring\`" >analysis/cli/README.md
     {
         echo '```'
         sed -n '/^base$/,/^```$/p' "$ci/../docs/architecture.md"
@@ -93,7 +93,7 @@ test_includes() {
     echo "/* $licence */" >analysis/analysis.h; includes bad "another layer, upwards" "may include only"
     plant; echo "/* $licence */" >trace/store/up.h; echo '#include "trace/store/up.h"' >trace/format/low.c
     includes bad "another folder, upwards" "trace/format/ may include only"
-    plant; mkdir trace/new; echo '#include "trace/trace.h"' >trace/new/one.c
+    plant; mkdir trace/new; echo '#include "trace/collect.h"' >trace/new/one.c
     includes bad "a folder without rules" "does not know"
     plant; sed -i '/^base$/d' docs/architecture.md; includes bad "another picture" "the picture of the folders"
     plant; sed -i 's/ring_one/ring_two/' docs/architecture.md; includes bad "a step that is gone" "knows no ring_two"
@@ -128,7 +128,7 @@ test_sizes() {
         >>trace/format/ring.c; sizes bad "signature of two lines" "f() has 71 lines"
     plant; { echo "static const int table[] = {"; repeat 90 "    1,"; echo "};"; } >>trace/format/ring.c
     sizes good "a table is no function" ""
-    plant; { echo 'extern "C" {'; repeat 90 "int g(void);"; echo "}"; } >>trace/trace.h; sizes good "extern C" ""
+    plant; { echo 'extern "C" {'; repeat 90 "int g(void);"; echo "}"; } >>trace/collect.h; sizes good "extern C" ""
 }
 
 test_text() {
@@ -143,7 +143,7 @@ test_text() {
     plant; echo '    /* count = ring_one(count); */' >>trace/format/ring.c; text bad "C code" "commented-out code"
     plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/format/ring.c
     text bad "C code //" "commented-out"
-    plant; printf '/* Example:\n *     ring_one(1);\n */\n' >>trace/trace.h; text good "an example in a comment" ""
+    plant; printf '/* Example:\n *     ring_one(1);\n */\n' >>trace/collect.h; text good "an example in a comment" ""
     plant; printf '#if 0\n#endif\n' >>trace/format/ring.c; text bad "#if 0" "switched off"
     plant; echo "/* $(printf 'TO%s' DO): more */" >>trace/format/ring.c; text bad "marker" "open-work marker"
     plant; printf '</%s>\n' content >>trace/format/ring.c; text bad "tag" "stray tag"
@@ -163,7 +163,7 @@ test_headers() {
     plant; echo 'struct twice { int a; };' >trace/twice.h; headers bad "no guard" "does not compile alone"
     plant; printf '#pragma once\nstatic inline int *p(void *q)\n{\n    return q;\n}\n' >trace/only_c.h
     headers good "not C++, and not installed" ""
-    sed -i '/define TRACE_H/a #include "trace/only_c.h"' trace/trace.h
+    sed -i '/define COLLECT_H/a #include "trace/only_c.h"' trace/collect.h
     headers bad "installed, not C++" "alone as c++17"
 }
 

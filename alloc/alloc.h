@@ -15,7 +15,12 @@
 #define VARVE_ALLOC_H
 
 #include "alloc/device.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -18,7 +18,11 @@
 #ifndef VARVE_ALLOC_DEVICE_H
 #define VARVE_ALLOC_DEVICE_H
 
-#include "trace/trace.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

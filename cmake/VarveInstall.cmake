@@ -9,7 +9,7 @@
 include(CMakePackageConfigHelpers)
 
 # The headers are those that the public ones include, by the quoted includes in them: a list could forget one.
-set(pending trace/trace.h storage/storage.h)
+set(pending trace/emit.h trace/writer.h storage/storage.h)
 set(headers)
 while(pending)
   list(POP_FRONT pending header)

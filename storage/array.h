@@ -11,7 +11,8 @@
 #ifndef VARVE_STORAGE_ARRAY_H
 #define VARVE_STORAGE_ARRAY_H
 
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/event_list.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,11 @@
 #ifndef VARVE_STORAGE_TRACKER_H
 #define VARVE_STORAGE_TRACKER_H
 
-#include "trace/trace.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The vocabulary of events: one list from which the enum, the names, the field descriptions, the SQL views
- * and the LTTng tracepoints are generated. Part of trace.h.
+ * and the LTTng tracepoints are generated.
  *
  * X(code, NAME, name, group, addr, size, requested, arg, meaning)
  *   code       stable number, stored in records and databases: never reuse or renumber

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The 64-byte record: one cache line, written once by the thread that emits it, never formatted in the
- * workload. What the ring implies (process, thread, position) is not repeated here. Part of trace.h.
+ * workload. What the ring implies (process, thread, position) is not repeated here.
  *
  * offset  bytes  field
  *      0      8  ticks         clock ticks (TSC, or ns of CLOCK_MONOTONIC): see varve_clock_kind
@@ -123,6 +123,16 @@ static inline uint64_t varve_record_id(const struct varve_record *record)
 static inline unsigned varve_record_stream(const struct varve_record *record)
 {
     return (unsigned)(record->id_stream >> 48);
+}
+
+/* The last eight bytes of a record. */
+static inline uint64_t varve_record_last(uint32_t callsite, unsigned pool, unsigned device, unsigned cause)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return callsite | (uint64_t)pool << 32 | (uint64_t)device << 48 | (uint64_t)cause << 56;
+#else
+#error "the order of the last fields"
+#endif
 }
 
 #ifdef __cplusplus

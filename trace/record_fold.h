@@ -12,7 +12,6 @@
  * Numbers of the device's order (`dev_seq`) are consecutive, the record has the first. Where a size is no multiple of
  * the unit or too large, and where a second sink gets each event, the allocator emits one record per event. Rings,
  * spills and `emitted` count records; losses by kind, `lost` events and whatever is stored count events.
- * Part of trace.h.
  */
 #ifndef VARVE_TRACE_RECORD_FOLD_H
 #define VARVE_TRACE_RECORD_FOLD_H

@@ -3,7 +3,7 @@
  * What serves cudaMalloc and cudaFree where `varve record --cuda=replace` asks for it: a library of alloc/,
  * opened by the preload library (session_control.replace_path) at the first allocation, which finds in it one
  * symbol. It allocates from the driver through the hooks like anybody, but calls made inside it are never
- * replaced again. Part of trace.h.
+ * replaced again.
  */
 #ifndef VARVE_TRACE_REPLACEMENT_H
 #define VARVE_TRACE_REPLACEMENT_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a recording consists of besides its records, as plain structures: the second sink (LTTng) gets all of it, and
- * whoever reads a trace of that sink passes it to varve_rebuild_*, which makes the same database of it. Part of
- * trace.h. Texts and arrays are borrowed for the call. Numbers of processes, rings, modules, code objects and call
- * sites are those of the recording; `pid` keeps two recordings in one trace apart.
+ * whoever reads a trace of that sink passes it to varve_rebuild_*, which makes the same database of it. Texts and
+ * arrays are borrowed for the call. Numbers of processes, rings, modules, code objects and call sites are those of the
+ * recording; `pid` keeps two recordings in one trace apart.
  */
 #ifndef VARVE_TRACE_SINK_H
 #define VARVE_TRACE_SINK_H

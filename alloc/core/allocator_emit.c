@@ -6,6 +6,8 @@
 #include "alloc/core/allocator_emit.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/pool_table.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 static void record_into_ring(void *context, const struct varve_record *record)
 {

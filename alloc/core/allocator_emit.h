@@ -8,6 +8,9 @@
 #define VARVE_ALLOC_CORE_ALLOCATOR_EMIT_H
 
 #include "alloc/core/allocator_state.h"
+#include "trace/emit.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
 
 struct emission {
     enum varve_kind kind;

@@ -6,6 +6,9 @@
 #include "alloc/core/pool_table.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_emit.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,9 @@
  * thread held; so in the child loading fails, and nothing is called.
  */
 #include "alloc/device/cuda_driver.h"
+#include "base/error.h"
 
+#include <stdbool.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 #ifndef VARVE_ALLOC_DEVICE_CUDA_DRIVER_H
 #define VARVE_ALLOC_DEVICE_CUDA_DRIVER_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,10 @@
 #ifndef VARVE_ALLOC_DEVICE_DEVICE_RANGES_H
 #define VARVE_ALLOC_DEVICE_DEVICE_RANGES_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <assert.h>
 
 enum device_range_kind {

@@ -3,8 +3,10 @@
 #ifndef VARVE_ALLOC_DEVICE_DEVICE_SLOTS_H
 #define VARVE_ALLOC_DEVICE_DEVICE_SLOTS_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <assert.h>
 
 /* A handle of physical memory, an event, or an entry of the table of exports. */

@@ -9,6 +9,8 @@
  */
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/registry_recorder.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,6 +4,8 @@
  * machine that is in every process.
  */
 #include "alloc/frontend/registry_device.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,6 +8,9 @@
  * of a recorded request.
  */
 #include "alloc/frontend/registry_recorder.h"
+#include "trace/emit.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
 
 __thread uint32_t frontend_callsite;
 

@@ -11,6 +11,9 @@
  */
 #include "alloc/frontend/registry_recorder.h"
 #include "alloc/frontend/registry.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/replacement.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

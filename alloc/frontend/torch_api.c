@@ -6,6 +6,8 @@
 #include "alloc/frontend/registry_recorder.h"
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/torch.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,9 @@
 #ifndef VARVE_ALLOC_FRONTEND_TORCH_REQUESTS_H
 #define VARVE_ALLOC_FRONTEND_TORCH_REQUESTS_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdint.h>
 #include <stddef.h>
 
 #ifdef __cplusplus

@@ -7,8 +7,11 @@
 #define VARVE_ALLOC_INDEX_BLOCK_MAP_H
 
 #include "alloc/index/block.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <assert.h>
 
 struct block_map_slot {

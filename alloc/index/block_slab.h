@@ -8,8 +8,11 @@
 #define VARVE_ALLOC_INDEX_BLOCK_SLAB_H
 
 #include "alloc/index/block.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <assert.h>
 
 #define SLAB_LINE_BYTES 64

@@ -8,8 +8,11 @@
 #define VARVE_ALLOC_INDEX_FREE_INDEX_H
 
 #include "alloc/index/block.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <assert.h>
 
 #define FREE_INDEX_SIZE_LIMIT (UINT64_C(1) << 61) /* sizes are smaller */

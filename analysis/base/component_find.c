@@ -6,8 +6,6 @@
  */
 #include "analysis/base/component_find.h"
 
-#include "trace/trace.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

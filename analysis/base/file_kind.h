@@ -6,7 +6,7 @@
 #ifndef VARVE_ANALYSIS_BASE_FILE_KIND_H
 #define VARVE_ANALYSIS_BASE_FILE_KIND_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stddef.h>
 

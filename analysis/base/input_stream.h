@@ -7,7 +7,7 @@
 #ifndef VARVE_ANALYSIS_BASE_INPUT_STREAM_H
 #define VARVE_ANALYSIS_BASE_INPUT_STREAM_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
 #include "analysis/base/json_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>

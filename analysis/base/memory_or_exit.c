@@ -5,7 +5,7 @@
  */
 #include "analysis/base/memory_or_exit.h"
 
-#include "trace/trace.h"
+#include "base/publish.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/terminal.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <ctype.h>
 #include <inttypes.h>

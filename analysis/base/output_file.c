@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/base/output_file.h"
+#include "base/error.h"
+#include "base/publish.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -3,8 +3,9 @@
 #ifndef VARVE_ANALYSIS_BASE_OUTPUT_FILE_H
 #define VARVE_ANALYSIS_BASE_OUTPUT_FILE_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /// Writes all of `subject`. Failures of `out` are found by the caller; others are the result, with their message.

@@ -15,7 +15,9 @@
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
 #include "analysis/query/hidden_lines.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -17,7 +17,7 @@
 #include "analysis/whatif/capacity_search.h"
 #include "analysis/whatif/live_demand.h"
 #include "analysis/whatif/frontier_search.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

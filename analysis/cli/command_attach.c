@@ -12,7 +12,9 @@
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/total_query.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
+#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 #include "analysis/base/table.h"
 #include "analysis/whatif/buffer_file.h"
 #include "analysis/replay/replay_before.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "analysis/report/diff_growth.h"
 #include "analysis/query/segment_query.h"
 #include "analysis/query/query_selection.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdio.h>
 

@@ -14,7 +14,7 @@
 #include "analysis/dtr/dtr_sweep.h"
 #include "analysis/base/output_file.h"
 #include "analysis/base/progress.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_selection.h"
 #include "analysis/report/call_tree.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "analysis/base/progress.h"
 #include "analysis/base/table.h"
 #include "analysis/base/terminal.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_print.h"
 #include "analysis/query/storage_summary.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

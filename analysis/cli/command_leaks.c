@@ -13,7 +13,7 @@
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_selection.h"
 #include "analysis/query/storage_leaks.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <string.h>
 

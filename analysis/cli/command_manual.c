@@ -7,7 +7,6 @@
 #include "analysis/cli/options.h"
 
 #include "alloc/alloc.h"
-#include "trace/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>

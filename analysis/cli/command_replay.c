@@ -18,7 +18,8 @@
 #include "analysis/replay/ineffective_settings.h"
 #include "analysis/replay/replay.h"
 #include "analysis/whatif/memory_profile.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "analysis/query/database.h"
 #include "analysis/page/page.h"
 #include "analysis/report/report.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <string.h>
 

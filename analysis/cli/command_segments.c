@@ -6,7 +6,7 @@
 #include "analysis/cli/options.h"
 #include "analysis/query/segment_listing.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #include "analysis/query/query_selection.h"
 #include "analysis/query/timeline_query.h"
 #include "analysis/query/total_query.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -12,7 +12,8 @@
 #include "analysis/top/top_page.h"
 #include "analysis/top/top_run.h"
 #include "analysis/top/top_screen.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <inttypes.h>
 #include <signal.h>

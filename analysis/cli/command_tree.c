@@ -14,7 +14,7 @@
 #include "analysis/report/call_tree.h"
 #include "analysis/report/flamegraph.h"
 #include "analysis/report/tree_print.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <math.h>

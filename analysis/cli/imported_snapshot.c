@@ -7,7 +7,9 @@
 #include "analysis/import/import_log.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "base/publish.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* The program `varve`: its command line is varve_command_run's. What it is doing stands in command.c. */
 #include "analysis/analysis.h"
 
-#include "trace/trace.h"
+#include "base/publish.h"
 
 #include <errno.h>
 #include <fcntl.h>

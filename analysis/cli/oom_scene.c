@@ -10,6 +10,9 @@
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "analysis/replay/history_writer.h"
+#include "base/error.h"
+#include "trace/layout.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

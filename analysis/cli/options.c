@@ -9,7 +9,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <glob.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/table.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #define NAME_COLUMNS 44
 

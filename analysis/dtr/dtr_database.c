@@ -7,6 +7,9 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
+#include "base/error.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <stdlib.h>
 

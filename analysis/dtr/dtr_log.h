@@ -11,7 +11,7 @@
 #ifndef VARVE_ANALYSIS_DTR_DTR_LOG_H
 #define VARVE_ANALYSIS_DTR_DTR_LOG_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

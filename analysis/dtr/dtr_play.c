@@ -4,6 +4,8 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <stdlib.h>
 

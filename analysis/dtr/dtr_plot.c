@@ -3,6 +3,8 @@
 #include "analysis/dtr/dtr_plot.h"
 
 #include "analysis/base/number_format.h"
+#include "base/error.h"
+#include "base/publish.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include "analysis/dtr/log_line.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "analysis/base/monotonic.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <inttypes.h>

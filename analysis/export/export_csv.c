@@ -10,7 +10,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/table.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "analysis/export/export.h"
 #include "analysis/query/database.h"
 #include "analysis/report/flamegraph.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 int export_folded(const void *request_untyped, FILE *out, struct varve_message *message)
 {

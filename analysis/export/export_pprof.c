@@ -16,7 +16,7 @@
 #include "analysis/export/protobuf_text.h"
 #include "analysis/export/export_trees.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <profile.pb-c.h>
 #include <stdlib.h>

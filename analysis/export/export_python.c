@@ -3,7 +3,7 @@
 #include "analysis/export/export_python.h"
 
 #include "analysis/base/component_find.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

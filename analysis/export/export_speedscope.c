@@ -15,7 +15,7 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
 #include "analysis/report/frame_name.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

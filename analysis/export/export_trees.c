@@ -3,7 +3,7 @@
 
 #include "analysis/export/export.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 void export_note_stacks(const struct export_request *request, bool is_empty, bool has_stacks)
 {

@@ -2,7 +2,7 @@
 /* What stands in for the exports to pprof and Perfetto where protobuf-c was not there when varve was built. */
 #include "analysis/export/export.h"
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 bool export_has_protobuf(void)
 {

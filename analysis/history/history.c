@@ -4,6 +4,8 @@
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
+#include "base/error.h"
+#include "trace/record.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef VARVE_ANALYSIS_HISTORY_HISTORY_H
 #define VARVE_ANALYSIS_HISTORY_HISTORY_H
 
-#include "trace/trace.h"
+#include "trace/record.h"
 
 #include <stdbool.h>
 #include <stddef.h>

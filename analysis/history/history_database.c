@@ -14,6 +14,10 @@
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "analysis/query/kept_note.h"
+#include "base/error.h"
+#include "trace/layout.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

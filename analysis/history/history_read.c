@@ -4,6 +4,7 @@
  * snapshots, which says what is wrong with it.
  */
 #include "analysis/history/history_read.h"
+#include "base/error.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #define VARVE_ANALYSIS_HISTORY_HISTORY_READ_H
 
 #include "analysis/history/history.h"
+#include "base/error.h"
 
 struct progress;
 

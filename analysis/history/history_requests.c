@@ -10,7 +10,8 @@
 #include "analysis/history/history_stacks.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/history.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include "analysis/base/key_map.h"
 #include "analysis/history/infer_ranges.h"
 #include "analysis/history/infer_scan.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

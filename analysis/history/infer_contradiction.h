@@ -8,6 +8,7 @@
 #define VARVE_ANALYSIS_HISTORY_INFER_CONTRADICTION_H
 
 #include "analysis/history/history.h"
+#include "base/error.h"
 
 /// Is there an event that cannot come after those before it? Then which, and why not, in `message`.
 bool replay_contradiction(const struct history_device *trace, bool is_late, struct varve_message *message);

@@ -18,7 +18,10 @@
 #include "analysis/history/history_stacks.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
+#include <stdint.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

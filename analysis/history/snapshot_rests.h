@@ -6,7 +6,11 @@
 #ifndef VARVE_ANALYSIS_HISTORY_SNAPSHOT_RESTS_H
 #define VARVE_ANALYSIS_HISTORY_SNAPSHOT_RESTS_H
 
+#include "trace/writer.h"
 #include "analysis/history/history.h"
+#include "base/error.h"
+
+#include <stdint.h>
 
 struct database;
 struct history_stacks;

@@ -6,7 +6,7 @@
 #ifndef VARVE_ANALYSIS_IMPORT_CTF_H
 #define VARVE_ANALYSIS_IMPORT_CTF_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,7 +7,8 @@
 #ifndef VARVE_ANALYSIS_IMPORT_CTF_EVENT_H
 #define VARVE_ANALYSIS_IMPORT_CTF_EVENT_H
 
-#include "trace/trace.h"
+#include "trace/sink.h"
+#include "trace/writer.h"
 
 #include <stdint.h>
 

@@ -5,6 +5,7 @@
 
 #include "analysis/history/history.h"
 #include "analysis/history/skipped_events.h"
+#include "base/error.h"
 
 #include <stdio.h>
 

@@ -12,6 +12,8 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
+#include "base/error.h"
+#include "base/publish.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -10,6 +10,8 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
+#include "base/error.h"
+#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,10 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/infer_ranges.h"
 #include "analysis/replay/replay.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

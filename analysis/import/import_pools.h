@@ -7,7 +7,10 @@
 #ifndef VARVE_ANALYSIS_IMPORT_IMPORT_POOLS_H
 #define VARVE_ANALYSIS_IMPORT_IMPORT_POOLS_H
 
+#include "trace/writer.h"
 #include "analysis/history/infer_device.h"
+
+#include <stdint.h>
 
 struct import_pools;
 struct progress;

@@ -3,6 +3,7 @@
  * A trace may have gigabytes, of which a few per cent are about memory: it is cut into its events as it passes, and
  * only those that are needed become JSON. Brackets are counted outside of strings, which is all that cutting needs.
  */
+#include "trace/record.h"
 #include "analysis/import/import_profiler.h"
 
 #include "analysis/base/key_map.h"
@@ -10,6 +11,7 @@
 #include "analysis/base/input_stream.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/progress.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <math.h>

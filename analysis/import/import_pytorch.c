@@ -17,6 +17,9 @@
 #include "analysis/base/progress.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/history/infer_device.h"
+#include "base/error.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,6 +11,9 @@
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
+#include "base/error.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #ifndef VARVE_ANALYSIS_IMPORT_IMPORT_REQUESTS_H
 #define VARVE_ANALYSIS_IMPORT_IMPORT_REQUESTS_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

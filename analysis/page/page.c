@@ -27,7 +27,7 @@
 #include "analysis/report/report_section.h"
 #include "analysis/query/line_together.h"
 #include "analysis/query/total_query.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

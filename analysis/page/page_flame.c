@@ -8,7 +8,7 @@
 #include "analysis/query/database.h"
 #include "analysis/page/page_writer.h"
 #include "analysis/report/call_tree.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #define FLAME_NODES_MAX 12000
 #define FLAME_DOMAINS_MAX 6

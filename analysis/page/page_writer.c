@@ -6,7 +6,7 @@
 #include "analysis/page/page_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
 #include "analysis/query/kept_note.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "trace/writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -19,7 +19,8 @@
 #include "analysis/base/monotonic.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database_file.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <ctype.h>
 #include <sqlite3.h>

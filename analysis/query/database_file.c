@@ -12,7 +12,8 @@
 
 #include "analysis/base/file_kind.h"
 #include "analysis/base/number_format.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

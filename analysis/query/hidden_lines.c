@@ -9,7 +9,8 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
 #include "analysis/query/user_file.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <stdbool.h>
 #include <stdio.h>

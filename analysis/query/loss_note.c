@@ -10,7 +10,8 @@
 #include "analysis/query/database.h"
 #include "analysis/query/kept_note.h"
 #include "analysis/query/query_print.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "analysis/query/database.h"
 #include "analysis/query/total_query.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

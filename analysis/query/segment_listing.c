@@ -9,7 +9,7 @@
 #include "analysis/query/block_owners.h"
 #include "analysis/query/database.h"
 #include "analysis/query/segment_query.h"
-#include "trace/trace.h"
+#include "trace/layout.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,7 +11,9 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
 #include "analysis/query/kept_note.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
+#include "trace/record.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,7 +6,8 @@
 #ifndef VARVE_ANALYSIS_QUERY_SEGMENT_QUERY_H
 #define VARVE_ANALYSIS_QUERY_SEGMENT_QUERY_H
 
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -14,7 +14,7 @@
 #include "analysis/query/query_selection.h"
 #include "analysis/query/callsite_stack.h"
 #include "analysis/query/storage_summary.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

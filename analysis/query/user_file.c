@@ -3,7 +3,7 @@
 #include "analysis/query/user_file.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -5,6 +5,8 @@
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/replay/replay_session.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef VARVE_ANALYSIS_REPLAY_REPLAY_EMIT_H
 #define VARVE_ANALYSIS_REPLAY_REPLAY_EMIT_H
 
-#include "trace/trace.h"
+#include "trace/record.h"
 
 typedef void (*replay_emit)(const struct varve_record *record);
 

@@ -10,7 +10,7 @@
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,8 @@
 #ifndef VARVE_ANALYSIS_REPORT_DIFF_EVENTS_H
 #define VARVE_ANALYSIS_REPORT_DIFF_EVENTS_H
 
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record.h"
 
 #include <stdbool.h>
 #include <stddef.h>

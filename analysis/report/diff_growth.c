@@ -18,7 +18,7 @@
 #include "analysis/query/segment_query.h"
 #include "analysis/query/callsite_stack.h"
 #include "analysis/query/total_query.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_selection.h"
 #include "analysis/query/callsite_stack.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include "analysis/query/kept_note.h"
 #include "analysis/query/segment_query.h"
 #include "analysis/query/query_selection.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/callsite_stack.h"
 #include "analysis/query/user_file.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

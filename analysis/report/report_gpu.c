@@ -18,7 +18,7 @@
 #include "analysis/report/report_section.h"
 #include "analysis/query/segment_query.h"
 #include "analysis/query/total_query.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "analysis/query/database.h"
 #include "analysis/report/leak_list.h"
 #include "analysis/query/query_selection.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>

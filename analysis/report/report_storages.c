@@ -11,7 +11,7 @@
 #include "analysis/report/report_section.h"
 #include "analysis/query/storage_leaks.h"
 #include "analysis/query/storage_summary.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #define TOTALS_ALL 20
 #define TOTALS_SHOWN 5

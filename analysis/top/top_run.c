@@ -12,7 +12,8 @@
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
 #include "analysis/top/top_screen.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

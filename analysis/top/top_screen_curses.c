@@ -6,7 +6,7 @@
  */
 #include "analysis/top/top_screen.h"
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <langinfo.h>
 #include <locale.h>

@@ -2,7 +2,7 @@
 /* The screen of a build without ncurses: there is none. */
 #include "analysis/top/top_screen.h"
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 const char *screen_missing(void)
 {

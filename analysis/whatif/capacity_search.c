@@ -8,7 +8,8 @@
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <stdlib.h>
 #include <string.h>

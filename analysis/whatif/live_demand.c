@@ -7,6 +7,7 @@
 
 #include "analysis/base/key_map.h"
 #include "analysis/history/infer_device.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 

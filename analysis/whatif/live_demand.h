@@ -7,6 +7,7 @@
 #define VARVE_ANALYSIS_WHATIF_LIVE_DEMAND_H
 
 #include "analysis/history/history.h"
+#include "base/error.h"
 
 /* Bytes as requested. Of what served requests need (`load`, …) and of all requests, with those that
  * failed (`…_all`). */

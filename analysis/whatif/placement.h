@@ -9,7 +9,7 @@
 #ifndef VARVE_ANALYSIS_WHATIF_PLACEMENT_H
 #define VARVE_ANALYSIS_WHATIF_PLACEMENT_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

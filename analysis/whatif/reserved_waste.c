@@ -5,7 +5,8 @@
 
 #include "analysis/query/database.h"
 #include "analysis/replay/history_writer.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <stdio.h>

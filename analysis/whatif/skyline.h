@@ -15,7 +15,7 @@
 #ifndef VARVE_ANALYSIS_WHATIF_SKYLINE_H
 #define VARVE_ANALYSIS_WHATIF_SKYLINE_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

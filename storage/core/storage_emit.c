@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/core/storage_emit.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #define DTYPE_BITS 8
 

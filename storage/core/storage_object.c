@@ -6,6 +6,8 @@
 #include "storage/core/storage_object.h"
 
 #include "storage/core/storage_emit.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -5,6 +5,9 @@
  */
 #include "storage/core/storage_emit.h"
 #include "storage/core/living_storages.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -57,8 +57,6 @@ static __device__ __forceinline__ void walk_find(const struct walk &walk, uint32
 
 #include "storage/tensors/element_loop.h"
 
-#include "trace/trace.h"
-
 /// An axis of that size, 1 to WALK_COUNT_MAX - 1, without strides.
 struct walk_axis walk_axis_of(uint32_t size);
 

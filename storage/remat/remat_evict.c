@@ -3,6 +3,7 @@
  * Storages leave: what an eviction changes in every structure, and room for a request by as many of them as it takes.
  */
 #include "storage/remat/planner.h"
+#include "trace/emit.h"
 
 #include <math.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the planner has the runtime do: run operators into new storages, and let storages go. */
 #include "storage/runtime/runtime_internal.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

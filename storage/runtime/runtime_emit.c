@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens as records of the trace. Names of operators have numbers, the same in all runtimes of the process. */
 #include "storage/runtime/runtime_internal.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <pthread.h>
 #include <stdlib.h>

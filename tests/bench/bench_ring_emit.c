@@ -19,7 +19,8 @@
 #include "trace/recorder/ring.h"
 #include "trace/recorder/sink_emit.h"
 #include "trace/recorder/session.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include "bench/bench_ring_loop.h"
 

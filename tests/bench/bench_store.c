@@ -12,7 +12,7 @@
  */
 #include "bench/bench.h"
 #include "support/random.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"

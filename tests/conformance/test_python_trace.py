@@ -72,7 +72,7 @@ class Alone(Case):
             self.assert_one_line(lambda: varve.open(path), *words)
 
     def test_schema_version(self):
-        with open(os.path.join(ROOT, "trace", "trace.h"), encoding="utf-8") as stream:
+        with open(os.path.join(ROOT, "trace", "writer.h"), encoding="utf-8") as stream:
             text = stream.read()
         self.assertIn(f"VARVE_DATABASE_SCHEMA_VERSION {reading.SCHEMA_VERSION}\n", text)
 

@@ -5,7 +5,7 @@
  */
 #include "fuzz/target.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/callsite_intern.h"
 #include "trace/callsites/callsite_reader.h"

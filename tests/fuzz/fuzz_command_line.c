@@ -8,7 +8,7 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,10 +6,10 @@
  */
 #include "fuzz/target.h"
 
-#include "trace/error.h"
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
 #include "analysis/top/top_page.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/group_leaders.h"
 #include "trace/store/live_store.h"

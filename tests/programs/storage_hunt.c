@@ -11,6 +11,8 @@
  *   storage_hunt silent   does not ask the tracker, and exits; silent-kill: kills itself in the middle
  */
 #include "storage/storage.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -6,6 +6,8 @@
  */
 #include "storage/storage.h"
 #include "tests/support/random.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <signal.h>
 #include <stdio.h>

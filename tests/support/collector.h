@@ -7,6 +7,9 @@
 #ifndef VARVE_TESTS_SUPPORT_COLLECTOR_H
 #define VARVE_TESTS_SUPPORT_COLLECTOR_H
 
+#include <time.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/collector_clock.h"
@@ -14,12 +17,13 @@
 #include "support/query.h"
 #include "support/random.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
+#include "trace/emit.h"
 
 #include <fcntl.h>
 #include <signal.h>

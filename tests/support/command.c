@@ -7,7 +7,8 @@
 #include "support/command.h"
 
 #include "analysis/analysis.h"
-#include "trace/trace.h"
+#include "trace/record.h"
+#include "trace/writer.h"
 
 #include <ftw.h>
 #include <sqlite3.h>

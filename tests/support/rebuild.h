@@ -10,11 +10,17 @@
 #include "support/collector.h"
 #include "support/sink_item.h"
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
+#include "trace/emit.h"
+#include "trace/sink.h"
+#include "trace/writer.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <dirent.h>
 
 /* Records and the rest, each in the order in which they were emitted. */

@@ -9,6 +9,8 @@
 #ifndef VARVE_TESTS_SUPPORT_RECORDER_H
 #define VARVE_TESTS_SUPPORT_RECORDER_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/collector_clock.h"
@@ -17,7 +19,6 @@
 #include "trace/collector/traced_process.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
@@ -32,7 +33,8 @@
 #include "trace/recorder/ring.h"
 #include "trace/recorder/sink_emit.h"
 #include "trace/recorder/session.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <limits.h>
 #include <pthread.h>

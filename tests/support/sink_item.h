@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "trace/trace.h"
+#include "trace/sink.h"
 
 #include <stdlib.h>
 #include <string.h>

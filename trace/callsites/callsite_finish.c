@@ -3,7 +3,7 @@
  * The end of a recording: names for all call sites, and their rows in the database. Called by the collector, with a
  * transaction of the store open.
  */
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"

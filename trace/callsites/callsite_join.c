@@ -6,7 +6,6 @@
  * totals are written.
  */
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/model/derive_join.h"
 #include "trace/store/small_tables.h"
 #include "trace/callsites/callsites.h"
@@ -14,7 +13,8 @@
 #include "trace/callsites/callsite_output.h"
 #include "trace/callsites/callsite_reader.h"
 #include "trace/callsites/callsite_resolver.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #include "trace/callsites/callsite_pairs.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

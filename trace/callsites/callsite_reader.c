@@ -9,7 +9,7 @@
 #include "trace/callsites/callsite_reader.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/store_resume.h"
 #include "trace/store/small_tables.h"

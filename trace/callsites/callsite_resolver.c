@@ -9,7 +9,6 @@
 
 #include "base/grown_array.h"
 #include "base/thread.h"
-#include "trace/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
@@ -18,7 +17,8 @@
 #include "trace/callsites/frame_kinds.h"
 #include "trace/callsites/callsite_reader.h"
 #include "trace/symbols/symbols.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <malloc.h>

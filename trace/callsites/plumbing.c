@@ -6,8 +6,9 @@
  */
 #include "trace/callsites/plumbing.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/callsites/frame_kinds.h"
+#include "trace/writer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How near a frame is to the user's own code. The table of what is plumbing is plumbing.txt; trace/trace.h has the
+ * How near a frame is to the user's own code. The table of what is plumbing is plumbing.txt; trace/writer.h has the
  * interface, since who reads a database adds patterns of the user's. Here is what the writers of call sites share.
  */
 #ifndef VARVE_TRACE_CALLSITES_PLUMBING_H
 #define VARVE_TRACE_CALLSITES_PLUMBING_H
-
-#include "trace/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,9 +9,9 @@
 #include "trace/callsites/stack_merge.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/format/callsite_format.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <assert.h>
 #include <stdbool.h>

@@ -20,7 +20,6 @@
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
 #include "trace/format/session_format.h"
 #include "trace/model/derive.h"
 #include "base/downsample.h"
@@ -32,7 +31,9 @@
 #include "trace/store/storage_store.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "base/publish.h"
+#include "trace/collect.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -19,7 +19,8 @@
 #include "trace/record.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,7 +10,7 @@
 #include "trace/collector/collector_clock.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/record.h"
 
 #include <fcntl.h>

@@ -7,8 +7,8 @@
 #include "trace/collector/programs/attach_run.h"
 #include "trace/collector/programs/hooked_processes.h"
 #include "trace/collector/session/mapped_recordings.h"
-#include "trace/error.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -7,7 +7,6 @@
 #include "trace/collector/keep_policy.h"
 
 #include "trace/collector/collector.h"
-#include "trace/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/derive_join.h"
 #include "trace/store/allocation_store.h"
@@ -16,7 +15,8 @@
 #include "trace/store/storage_store.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,8 @@
 #ifndef VARVE_TRACE_COLLECTOR_KEEP_POLICY_H
 #define VARVE_TRACE_COLLECTOR_KEEP_POLICY_H
 
-#include "trace/trace.h"
+#include "trace/collect.h"
+#include "base/error.h"
 
 #include <stdint.h>
 

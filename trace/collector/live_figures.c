@@ -13,7 +13,7 @@
 #include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/watch.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive_blocks.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_state.h"

@@ -6,7 +6,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_DAEMON_H
 #define VARVE_TRACE_COLLECTOR_LTTNG_DAEMON_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

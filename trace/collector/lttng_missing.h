@@ -7,7 +7,8 @@
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_MISSING_H
 #define VARVE_TRACE_COLLECTOR_LTTNG_MISSING_H
 
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -9,10 +9,10 @@
 #include "trace/collector/lttng_missing.h"
 #include "trace/collector/lttng_session.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/error.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <errno.h>
 #include <fcntl.h>

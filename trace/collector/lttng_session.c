@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 #include "trace/collector/lttng_daemon.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/event_list.h"
 
 #include <dirent.h>

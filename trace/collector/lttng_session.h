@@ -7,7 +7,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_SESSION_H
 #define VARVE_TRACE_COLLECTOR_LTTNG_SESSION_H
 
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

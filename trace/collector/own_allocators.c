@@ -11,9 +11,9 @@
 
 #include "trace/collector/collector.h"
 #include "trace/collector/traced_process.h"
-#include "trace/error.h"
 #include "trace/store/small_tables.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/emit.h"
 
 #include <elf.h>
 #include <fcntl.h>

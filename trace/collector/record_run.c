@@ -18,12 +18,14 @@
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/watch.h"
 #include "trace/collector/programs/launch_variables.h"
-#include "trace/error.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "base/publish.h"
+#include "trace/collect.h"
+#include "trace/emit.h"
 #include "trace/callsites/callsites.h"
 
 #include <errno.h>

@@ -12,15 +12,15 @@
 #include "trace/collector/traced_process.h"
 #include "trace/collector/ring_numbers.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
-#include "trace/store/publish.h"
+#include "base/publish.h"
 #include "trace/store/store_resume.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -23,7 +23,7 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"

@@ -14,7 +14,7 @@
 #include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 

@@ -9,12 +9,11 @@
 
 #include "trace/collector/traced_process.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,7 @@
 #include "trace/collector/traced_process.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/liveness.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/session_format.h"
 #include "base/downsample.h"
 #include "base/proc_file.h"

@@ -10,7 +10,7 @@
 #include "trace/collector/traced_process.h"
 #include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/event_list.h"
 #include "trace/format/callsite_format.h"
 #include "trace/format/ring_format.h"

@@ -18,7 +18,7 @@
 #include "trace/collector/ring_numbers.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/model/derive.h"

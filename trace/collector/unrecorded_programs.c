@@ -15,7 +15,7 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/traced_process.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/store/small_tables.h"
 

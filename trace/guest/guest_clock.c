@@ -8,7 +8,7 @@
 #include "trace/guest/confinement.h"
 #include "trace/guest/elf_symbol.h"
 #include "base/syscall.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
 
 #include <string.h>
 #include <sys/auxv.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel's monotonic clock (varve_clock_monotonic_ns of trace.h), the moment at which a process has
+ * The kernel's monotonic clock (varve_clock_monotonic_ns of emit.h), the moment at which a process has
  * left the time stamp counter, and retries at rising intervals. Threads: any; async-signal-safe.
  */
 #ifndef VARVE_TRACE_GUEST_GUEST_CLOCK_H

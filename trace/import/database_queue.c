@@ -8,7 +8,7 @@
 #include "trace/import/database_queue.h"
 
 #include "base/thread.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/model_event.h"
 #include "trace/store/store.h"
 

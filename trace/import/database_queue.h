@@ -7,7 +7,7 @@
 #ifndef VARVE_TRACE_IMPORT_DATABASE_QUEUE_H
 #define VARVE_TRACE_IMPORT_DATABASE_QUEUE_H
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/model_event.h"
 
 struct store;

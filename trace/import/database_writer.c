@@ -4,21 +4,21 @@
  * and derive that serve the collector make the same tables of them. One process with one thread stands for
  * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is
  * moved over at the end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's
- * thread derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
+ * thread derives, the one of database_queue.c stores. analysis/ calls it, through writer.h.
  */
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/import/database_queue.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
 #include "trace/store/derived_tables.h"
-#include "trace/store/publish.h"
+#include "base/publish.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
 #include "trace/callsites/frame_kinds.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rebuilding a recording from what a second sink got (trace.h): begin, end without a result, and all that comes of
+ * Rebuilding a recording from what a second sink got (writer.h): begin, end without a result, and all that comes of
  * processes, threads, records and the recording as a whole. Nothing is decided before the end but one thing: which of
  * two recordings in one trace is meant, the one that is heard of first. Called by whoever reads the trace.
  */
@@ -8,8 +8,11 @@
 
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/error.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "base/publish.h"
+#include "trace/record.h"
+#include "trace/sink.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

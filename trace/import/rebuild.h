@@ -13,11 +13,16 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
 #include "trace/format/ring_format.h"
-#include "trace/error.h"
 #include "trace/import/rebuild_callsites.h"
 #include "trace/import/rebuild_records.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/sink.h"
+#include "trace/writer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define REBUILD_NUMBER_LIMIT (UINT64_C(1) << 48)  /* ring sequence numbers: larger ones are damage */
 #define REBUILD_PROCESS_LIMIT (UINT32_C(1) << 20) /* process numbers */

@@ -4,10 +4,11 @@
  * mid-run): numbers are never used twice, so what has come once is passed over. Called by whoever reads the trace.
  */
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/import/rebuild.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/sink.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "trace/import/rebuild_directory.h"
 
 #include "trace/collector/ring_reader.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/import/rebuild.h"
 #include "trace/record.h"

@@ -11,14 +11,15 @@
 #include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/ring_numbers.h"
-#include "trace/error.h"
 #include "trace/import/rebuild_directory.h"
 #include "trace/import/rebuild.h"
 #include "trace/record.h"
-#include "trace/store/publish.h"
+#include "base/publish.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
+#include "trace/writer.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #ifndef VARVE_TRACE_IMPORT_REBUILD_RECORDS_H
 #define VARVE_TRACE_IMPORT_REBUILD_RECORDS_H
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/record.h"
 
 #include <stdint.h>

@@ -9,7 +9,7 @@
  */
 #include "trace/model/allocation_scratch.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <assert.h>
 #include <errno.h>

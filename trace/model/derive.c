@@ -8,7 +8,7 @@
 #include "trace/model/derive.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive_blocks.h"
 #include "trace/model/derive_heap.h"
 #include "trace/model/keyframes.h"

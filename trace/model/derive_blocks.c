@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The events of caching allocators: each device's layout (model/layout.c) says which block and which segment an
+ * The events of caching allocators: each device's layout (model/layout_state.c) says which block and which segment an
  * event is about, and from that follow rows of allocation, segment and oom, and the totals of the device.
  * Ids of events become rows here, since allocators number theirs from 1 for each device of each process.
  *
@@ -10,20 +10,21 @@
 #include "trace/model/derive_blocks.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/model/keyframes.h"
 #include "trace/model/device_labels.h"
 #include "trace/model/device_streams.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "trace/model/layout_islands.h"
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 #include "base/range_set.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
 #include "trace/model/model_totals.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
+#include "trace/record_fold.h"
 
 #include <assert.h>
 #include <stdlib.h>

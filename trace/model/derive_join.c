@@ -5,7 +5,7 @@
  */
 #include "trace/model/derive_join.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"

@@ -10,7 +10,7 @@
  */
 #include "trace/model/derive_mapping.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "base/range_set.h"

@@ -7,7 +7,7 @@
 
 #include "base/grown_array.h"
 #include "base/hash_index.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/model_event.h"
 #include "trace/model/model_state.h"
 #include "trace/record.h"

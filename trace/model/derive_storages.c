@@ -8,9 +8,9 @@
 
 #include "base/hash_index.h"
 #include "base/range_set.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/model_event.h"
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
 #include "trace/record.h"

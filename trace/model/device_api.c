@@ -10,7 +10,7 @@
  */
 #include "trace/model/device_api.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/device_calls.h"
 #include "trace/model/device_rows.h"
 #include "trace/model/device_streams.h"

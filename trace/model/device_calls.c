@@ -10,7 +10,7 @@
 #include "trace/model/device_calls.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "base/hash_index.h"

@@ -8,7 +8,7 @@
 #include "trace/model/device_rows.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/device_streams.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/model/event_groups.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

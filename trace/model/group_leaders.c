@@ -6,7 +6,7 @@
 #include "trace/model/group_leaders.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/model_state.h"
 
 #include <stdlib.h>

@@ -9,10 +9,10 @@
  */
 #include "trace/model/keyframes.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/layout_code.h"
 #include "trace/model/layout_islands.h"
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 #include "trace/model/model_state.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /*
  * A layout as bytes: the keyframes of a database, from which any later moment is a few thousand events away.
  * About 5 bytes per block: numbers of variable length (7 bits per byte, low first), only what differs from
- * the usual. Also what trace.h offers of layouts. A database may come from anybody, so decoding believes
+ * the usual. Also what trace/layout.h offers of layouts. A database may come from anybody, so decoding believes
  * nothing: what does not fit together is VARVE_ERROR_CORRUPT.
  *
  *   version, flags, segments, { id, addr, number, stream, pool, flags },
@@ -14,12 +14,12 @@
  */
 #include "trace/model/layout_code.h"
 
-#include "trace/error.h"
 #include "trace/model/model_event.h"
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 #include "base/range_set.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -240,7 +240,7 @@ static int get_unmapped(struct varve_layout *layout, struct decoder *decoder)
     return decoder->is_bad ? VARVE_ERROR_CORRUPT : VARVE_OK;
 }
 
-/* ---- what trace.h offers ---- */
+/* ---- what trace/layout.h offers ---- */
 
 struct varve_layout *varve_layout_new(void)
 {

@@ -2,14 +2,14 @@
 /*
  * Each change is counted once where it happens: in the island, from whose few figures its share of the ladder follows,
  * and in the sums. Only memory that goes from the middle of an island needs a walk over blocks, those of its smaller
- * part. Called by layout.c.
+ * part. Called by layout_state.c.
  */
 #include "trace/model/layout_islands.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
-#include "trace/model/layout.h"
-#include "trace/trace.h"
+#include "trace/model/layout_state.h"
+#include "base/error.h"
+#include "trace/layout.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "trace/model/model_state.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "trace/model/allocation_scratch.h"

@@ -18,7 +18,7 @@
 #include "trace/model/model_totals.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/curve.h"
 #include "trace/model/domain.h"
 #include "trace/model/allocation_scratch.h"

@@ -8,7 +8,8 @@
 #include "trace/guest/guest_lock.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * The slow side of varve_emit: the first event of a thread or of a fork child, full rings, events of signal
  * handlers that interrupt another event, events after the thread's own end. Everything here runs with
  * signals blocked. The append of varve_emit does not: a handler that interrupts it (`busy`) stores its
- * record in the ring's nested slots, in shared memory. Called by trace.h's inline functions.
+ * record in the ring's nested slots, in shared memory. Called by emit.h's inline functions.
  */
 #include "trace/recorder/emit_slow.h"
 #include "trace/guest/guest_clock.h"
@@ -23,7 +23,10 @@
 #include "base/syscall.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Emission off the fast path of trace.h: the first event of a thread or of a fork child, full rings, nested
+ * Emission off the fast path of emit.h: the first event of a thread or of a fork child, full rings, nested
  * events, threads that end.
  */
 #ifndef VARVE_TRACE_RECORDER_EMIT_SLOW_H

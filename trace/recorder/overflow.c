@@ -13,7 +13,9 @@
 #include "base/syscall.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
 
 /*
  * `spill` (the default) goes on in the ring's pieces (spill.c); if that fails it waits for room up to a second;

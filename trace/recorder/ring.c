@@ -16,6 +16,9 @@
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/session_format.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <assert.h>
 #include <sys/mman.h>

@@ -12,7 +12,7 @@
 #include "trace/recorder/session.h"
 #include "trace/format/ring_format.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "trace/producer.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The session's clock where it is not simply the time stamp counter (varve_clock_ticks of trace.h): the
+ * The session's clock where it is not simply the time stamp counter (varve_clock_ticks of emit.h): the
  * kernel's, or for a thread that may read neither what the collector has last written into the session's
  * page.
  */
 #include "trace/guest/guest_clock.h"
 #include "trace/guest/confinement.h"
 #include "trace/recorder/session.h"
-#include "trace/trace.h"
+#include "trace/producer.h"
+#include "trace/record.h"
 #include "trace/format/session_format.h"
 
 #include <stddef.h>

@@ -19,7 +19,8 @@
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/sink.h"
-#include "trace/trace.h"
+#include "trace/producer.h"
+#include "trace/record.h"
 
 #include <link.h>
 #include <stdlib.h>

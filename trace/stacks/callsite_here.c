@@ -24,7 +24,7 @@
 #include "trace/stacks/parent_stack.h"
 #include "trace/stacks/python_stack.h"
 #include "trace/stacks/stack_tree.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/format/session_format.h"
 

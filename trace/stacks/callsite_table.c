@@ -8,7 +8,7 @@
 #include "trace/stacks/callsite_table.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/stack_hash.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "base/syscall.h"
 
 #include <assert.h>

@@ -10,7 +10,7 @@
 #include "trace/stacks/callsite_writer.h"
 #include "trace/guest/guest_file.h"
 #include "trace/guest/guest_memory.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "base/syscall.h"
 #include "trace/format/callsite_format.h"
 #include "trace/format/session_format.h"

@@ -12,7 +12,7 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/guest_text.h"
 #include "trace/stacks/callsite_writer.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "base/syscall.h"
 #include "trace/format/callsite_format.h"
 

@@ -10,7 +10,7 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/stacks/python_frame.h"
 #include "trace/stacks/python_stack.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
 
 #include <stddef.h>
 #include <string.h>

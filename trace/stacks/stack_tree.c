@@ -8,7 +8,7 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/stack_hash.h"
 #include "trace/stacks/callsite_writer.h"
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <assert.h>
 #include <stdbool.h>

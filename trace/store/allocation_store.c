@@ -9,7 +9,7 @@
 #include "trace/store/allocation_store.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"

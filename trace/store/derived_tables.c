@@ -6,7 +6,7 @@
  */
 #include "trace/store/derived_tables.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/curve.h"
 #include "trace/model/keyframes.h"
 #include "trace/model/derive_remat.h"

@@ -6,13 +6,13 @@
  */
 #include "trace/store/live_store.h"
 
-#include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/group_leaders.h"
 #include "trace/model/model_totals.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/schema.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <sqlite3.h>
 #include <stdio.h>

@@ -5,12 +5,12 @@
  */
 #include "trace/store/schema.h"
 
-#include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/event_names.h"
 #include "trace/model/domain.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <stdio.h>

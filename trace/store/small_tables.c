@@ -8,7 +8,7 @@
 
 #include "base/grown_array.h"
 #include "base/hash_index.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
 #include "trace/store/store.h"

@@ -3,7 +3,7 @@
 #include "trace/store/stack_nodes.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/small_tables.h"
 
 #include <stdlib.h>

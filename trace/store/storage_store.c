@@ -7,7 +7,7 @@
  */
 #include "trace/store/storage_store.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
 #include "trace/store/sqlite_format.h"

@@ -7,7 +7,6 @@
  */
 #include "trace/store/store.h"
 
-#include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
@@ -18,7 +17,8 @@
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
 #include "trace/store/store_transaction.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,13 +6,13 @@
 #include "trace/store/store_resume.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
 #include "trace/model/model_event.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/schema.h"
 #include "trace/store/store.h"
 #include "trace/store/store_transaction.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "trace/store/store_transaction.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/schema.h"
 
 #include <assert.h>

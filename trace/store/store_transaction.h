@@ -11,7 +11,7 @@
 #define VARVE_TRACE_STORE_STORE_TRANSACTION_H
 
 #include "base/hash_index.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/page_image.h"
 
 #include <sqlite3.h>

@@ -7,7 +7,7 @@
  */
 #include "trace/symbols/symbols.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/symbols/demangle.h"
 #include "trace/symbols/dwarf.h"
 #include "trace/symbols/symbol_module.h"

@@ -9,7 +9,7 @@
 #include "analysis/cli/doctor/doctor_gpu_probe.h"
 #include "analysis/cli/doctor/doctor_program.h"
 #include "analysis/base/number_format.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <glob.h>

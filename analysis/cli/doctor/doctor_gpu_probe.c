@@ -11,7 +11,7 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/cli/doctor/doctor.h"
 #include "analysis/cli/doctor/doctor_program.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -8,7 +8,7 @@
 #include "analysis/export/export.h"
 #include "analysis/page/page.h"
 #include "analysis/top/top_screen.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <glob.h>
 #include <limits.h>

@@ -4,7 +4,7 @@
  * the driver by the same look-up as any program, in order and never reused. Reports on stderr what it did.
  */
 #include "trace/recorder/cuda/cuda_hooks.h"
-#include "trace/trace.h"
+#include "trace/replacement.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

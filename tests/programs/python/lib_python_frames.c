@@ -9,7 +9,8 @@
 #include "support/recorder_absent.h"
 #include "trace/stacks/python_memo.h"
 #include "trace/stacks/python_stack.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -10,7 +10,8 @@
 #define VARVE_TESTS_SUPPORT_DERIVE_BLOCKS_MODEL_H
 
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "trace/layout.h"
+#include "trace/record_fold.h"
 #include "support/random.h"
 
 #include <assert.h>

@@ -9,7 +9,7 @@
 
 #include "support/command.h"
 #include "support/query.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
@@ -17,6 +17,7 @@
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 
+#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_LAB_H
 #define VARVE_TESTS_SUPPORT_DERIVE_LAB_H
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
@@ -14,6 +14,7 @@
 #include "trace/model/model_totals.h"
 #include "trace/record.h"
 
+#include <stdint.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -12,6 +12,8 @@
 #include "analysis/import/ctf.h"
 #include "support/lttng/ctf_writing.h"
 #include "support/query.h"
+#include "base/error.h"
+#include "trace/sink.h"
 
 #include <glob.h>
 #include <sqlite3.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/storage/training.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* Costs: 1 s */
 /* The tables made from the lists of event_list.h, and the texts of errors. */
 #include "storage/array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/event_list.h"
 #include "trace/event_names.h"
 #include "trace/record.h"

@@ -7,7 +7,7 @@
 
 #include "base/proc_file.h"
 #include "trace/collector/programs/inject.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/attach_format.h"
 #include "trace/symbols/running_process.h"
 

@@ -6,7 +6,7 @@
 #include "trace/collector/programs/attach_target.h"
 
 #include "base/proc_file.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/exec_check.h"
 #include "trace/format/session_format.h"
 #include "trace/symbols/running_process.h"

@@ -14,7 +14,7 @@
 #include "trace/collector/programs/restartable_sequence.h"
 #include "trace/collector/programs/thread_stop.h"
 #include "base/proc_file.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/symbols/running_process.h"
 
 #include <dlfcn.h>

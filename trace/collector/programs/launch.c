@@ -11,7 +11,7 @@
  */
 #include "trace/collector/programs/launch.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/session_format.h"
 
 #include <assert.h>

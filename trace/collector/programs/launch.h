@@ -3,8 +3,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_PROGRAMS_LAUNCH_H
 #define VARVE_TRACE_COLLECTOR_PROGRAMS_LAUNCH_H
 
-#include "trace/error.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
  */
 #include "trace/collector/programs/launch_check.h"
 
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/exec_check.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_PROGRAMS_LAUNCH_CHECK_H
 #define VARVE_TRACE_COLLECTOR_PROGRAMS_LAUNCH_CHECK_H
 
-#include "trace/error.h"
+#include "base/error.h"
 
 struct launch_check {
     char path[4096];        /* what will be executed, found along PATH */

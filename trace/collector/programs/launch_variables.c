@@ -6,8 +6,8 @@
  */
 #include "trace/collector/programs/launch_variables.h"
 
-#include "trace/error.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <errno.h>
 #include <limits.h>

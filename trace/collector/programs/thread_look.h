@@ -8,7 +8,7 @@
 
 #include "trace/collector/programs/thread_place.h"
 #include "trace/collector/programs/attach_target.h"
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <stdint.h>
 

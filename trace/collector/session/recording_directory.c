@@ -13,7 +13,7 @@
 #include "trace/collector/session/recording_directory.h"
 
 #include "base/grown_array.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
 

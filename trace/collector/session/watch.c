@@ -9,9 +9,10 @@
 
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/mapped_recordings.h"
-#include "trace/error.h"
 #include "trace/format/session_format.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
+#include "trace/record.h"
 
 #include <dirent.h>
 #include <errno.h>

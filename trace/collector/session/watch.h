@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who watches a recording, and what he gets: the collector's side. That of the watcher is in trace/trace.h
+ * Who watches a recording, and what he gets: the collector's side. That of the watcher is in trace/collect.h
  * (varve_watch_…).
  *
  *   ring/watch     empty; byte 1 is locked by the collector while it has the directory, byte 0 by each watcher

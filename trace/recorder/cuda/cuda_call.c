@@ -16,7 +16,8 @@
 #include "trace/recorder/session.h"
 #include "trace/stacks/callsite_here.h"
 #include "trace/format/session_format.h"
-#include "trace/trace.h"
+#include "trace/producer.h"
+#include "trace/record.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -22,7 +22,7 @@
 #include "trace/guest/guest_signals.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
 
 #include <dlfcn.h>
 #include <errno.h>

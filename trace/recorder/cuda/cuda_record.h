@@ -6,7 +6,8 @@
 #ifndef VARVE_TRACE_RECORDER_CUDA_CUDA_RECORD_H
 #define VARVE_TRACE_RECORDER_CUDA_CUDA_RECORD_H
 
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -14,7 +14,8 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <errno.h>
 #include <stdlib.h>

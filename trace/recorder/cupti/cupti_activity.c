@@ -8,7 +8,9 @@
 #include "trace/recorder/cupti/cupti_device.h"
 #include "trace/recorder/cupti/cupti_driver.h"
 #include "trace/recorder/cupti/cupti_recorder.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 #include <string.h>

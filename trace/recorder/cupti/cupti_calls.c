@@ -13,7 +13,8 @@
 #include "trace/recorder/cupti/cupti_device.h"
 #include "trace/recorder/cupti/cupti_driver.h"
 #include "trace/recorder/cupti/cupti_recorder.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <string.h>
 #include <time.h>

@@ -11,7 +11,9 @@
 #include "trace/recorder/cupti/cupti_device.h"
 #include "trace/recorder/cupti/cupti_driver.h"
 #include "trace/recorder/cupti/cupti_library.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <dlfcn.h>
 #include <errno.h>

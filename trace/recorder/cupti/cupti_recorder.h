@@ -8,7 +8,8 @@
 #define VARVE_TRACE_RECORDER_CUPTI_CUPTI_RECORDER_H
 
 #include "trace/recorder/cupti/cupti_driver.h"
-#include "trace/trace.h"
+#include "trace/producer.h"
+#include "trace/record.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -17,7 +17,6 @@
 #include "trace/stacks/callsite_here.h"
 #include "trace/format/attach_format.h"
 #include "trace/format/session_format.h"
-#include "trace/trace.h"
 
 static bool was_begun;
 

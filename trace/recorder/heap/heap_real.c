@@ -16,7 +16,7 @@
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/session_format.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
 
 #include <dlfcn.h>
 #include <link.h>

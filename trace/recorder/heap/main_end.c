@@ -21,7 +21,8 @@
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/native_stack.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #define FRAMES_MAX 256U
 

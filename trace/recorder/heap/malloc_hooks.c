@@ -13,7 +13,8 @@
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,7 +11,8 @@
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
 #include "base/syscall.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <stdarg.h>
 #include <stddef.h>

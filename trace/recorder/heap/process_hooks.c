@@ -18,7 +18,8 @@
 #include "trace/stacks/callsite_here.h"
 #include "trace/stacks/python_stack.h"
 #include "base/syscall.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <fcntl.h>
 #include <spawn.h>

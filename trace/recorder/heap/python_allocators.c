@@ -13,7 +13,8 @@
 #include "trace/guest/elf_symbol.h"
 #include "trace/recorder/heap/heap_hooks.h"
 #include "trace/recorder/heap/main_end.h"
-#include "trace/trace.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #include <stddef.h>
 

@@ -6,6 +6,9 @@
  * Costs: 1 s
  */
 #include "support/alloc/rig.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
 
 #define HANDLE UINT64_C(0x7f12345000)
 

@@ -11,6 +11,10 @@
 
 #include "alloc/core/allocator_state.h"
 #include "support/random.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
 
 #include <stdlib.h>
 #include <string.h>

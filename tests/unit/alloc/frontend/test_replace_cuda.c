@@ -4,7 +4,7 @@
  * it is asked, which addresses it calls its own, and a reset. Its interface is the one that trace/ declares.
  * Costs: 1 s
  */
-#include "trace/trace.h"
+#include "trace/replacement.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

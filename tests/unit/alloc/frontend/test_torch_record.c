@@ -9,11 +9,12 @@
 #include "support/recorder.h"
 #include "alloc/frontend/torch.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/emit.h"
+#include "trace/record_fold.h"
 
 static const char *kind_text(unsigned kind)
 {

@@ -7,7 +7,10 @@
 #include <cmocka.h>
 
 #include "support/command.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

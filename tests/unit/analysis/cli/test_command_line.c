@@ -12,7 +12,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>

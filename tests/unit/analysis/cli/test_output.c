@@ -15,7 +15,7 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/base/table.h"
 #include "analysis/base/terminal.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "analysis/export/export_arrow.h"
 
 #include "tests/support/command.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <sqlite3.h>

@@ -9,7 +9,10 @@
 
 #include "analysis/history/history_read.h"
 #include "analysis/replay/replay.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record.h"
+#include "trace/record_fold.h"
+#include "trace/writer.h"
 
 #define DEVICE_MEMORY ((uint16_t)(VARVE_MEMORY_DEVICE << VARVE_MEMORY_KIND_SHIFT))
 #define MANAGED_MEMORY ((uint16_t)(VARVE_MEMORY_MANAGED << VARVE_MEMORY_KIND_SHIFT))

@@ -19,7 +19,7 @@
 #include "analysis/page/page_allocations.h"
 #include "analysis/page/page_live.h"
 #include "analysis/page/page_writer.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>

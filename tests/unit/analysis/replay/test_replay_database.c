@@ -12,6 +12,8 @@
 #include "analysis/history/history_read.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/import/import.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 static const char path[] = "t.db";
 

@@ -11,6 +11,8 @@
 #include "support/replay.h"
 
 #include "analysis/import/import.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 #include "trace/collector/collector_clock.h"
 #include "support/random.h"
 #include "trace/collector/collector.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/record.h"
 
 #include <setjmp.h>

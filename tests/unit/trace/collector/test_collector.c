@@ -17,7 +17,9 @@
 #include "trace/record.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
+#include "trace/collect.h"
+#include "trace/emit.h"
+#include "trace/record_fold.h"
 
 #include <sys/stat.h>
 

@@ -11,7 +11,7 @@
 #include "trace/collector/collector.h"
 #include "trace/collector/traced_process.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "trace/collector/programs/launch.h"
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "trace/collector/programs/launch_check.h"
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * Costs: 1 s
  */
 #include "trace/collector/programs/launch_variables.h"
-#include "trace/error.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/mapped_recordings.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
 

@@ -8,7 +8,9 @@
 #include "support/collector.h"
 #include "trace/collector/live_figures.h"
 #include "trace/collector/session/watch.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/collect.h"
+#include "trace/record.h"
 
 #include <sys/stat.h>
 

@@ -4,9 +4,10 @@
  * tables too, and an error that it meets comes back to the caller, who leaves nothing behind.
  * Costs: 1 s
  */
-#include "trace/error.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/record_fold.h"
+#include "trace/writer.h"
 #include "support/query.h"
 
 #include <setjmp.h>

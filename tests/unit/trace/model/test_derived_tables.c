@@ -10,7 +10,7 @@
 #include "support/derive/blocks_model.h"
 #include "support/query.h"
 #include "support/random.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/derive_join.h"
 #include "trace/model/model_event.h"

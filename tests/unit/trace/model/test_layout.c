@@ -8,11 +8,13 @@
  */
 #include "support/derive/blocks_model.h"
 #include "support/query.h"
-#include "trace/error.h"
 #include "trace/model/layout_code.h"
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 #include "trace/record.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
+#include "trace/record_fold.h"
+#include "trace/writer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * Without a session nothing is emitted, and the numbers are good all the same.
  * Costs: 1 s
  */
-#include "trace/trace.h"
+#include "trace/emit.h"
 
 #include <pthread.h>
 #include <setjmp.h>

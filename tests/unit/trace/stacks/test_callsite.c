@@ -27,7 +27,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "trace/error.h"
+#include "base/error.h"
 
 #define HERE ((struct capture){.max = CALLSITE_FILE_DEPTH_MAX})
 #define THREADS 8U

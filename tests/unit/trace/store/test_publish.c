@@ -15,7 +15,9 @@
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/memory_or_exit.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "base/publish.h"
+#include "trace/writer.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -11,7 +11,7 @@
 
 #include "support/query.h"
 #include "support/random.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/schema.h"
 
 #include <sqlite3.h>

@@ -9,7 +9,7 @@
 
 #include "support/query.h"
 #include "support/random.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"

@@ -8,7 +8,6 @@
  */
 #include "support/command.h"
 #include "support/query.h"
-#include "trace/error.h"
 #include "trace/event_names.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
@@ -19,7 +18,8 @@
 #include "trace/store/small_tables.h"
 #include "trace/store/storage_store.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <setjmp.h>
 #include <sqlite3.h>

@@ -11,6 +11,8 @@
 #include "trace/callsites/stack_merge.h"
 #include "trace/callsites/frame_kinds.h"
 #include "trace/callsites/plumbing.h"
+#include "base/error.h"
+#include "trace/writer.h"
 
 #include <stdio.h>
 #include <string.h>

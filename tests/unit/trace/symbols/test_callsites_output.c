@@ -10,7 +10,7 @@
 #include "support/callsites.h"
 #include "support/query.h"
 #include "support/random.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/model/derive_join.h"
 #include "trace/store/small_tables.h"

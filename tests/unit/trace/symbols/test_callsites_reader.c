@@ -9,7 +9,7 @@
 #include "support/callsites.h"
 #include "support/query.h"
 #include "support/random.h"
-#include "trace/error.h"
+#include "base/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"

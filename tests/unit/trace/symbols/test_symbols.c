@@ -10,12 +10,11 @@
 #include <cmocka.h>
 
 #include "support/random.h"
-#include "trace/error.h"
 #include "trace/symbols/demangle.h"
 #include "trace/symbols/symbol_module.h"
 #include "trace/symbols/symbol_range.h"
 #include "trace/symbols/symbols.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Texts of the error codes, from the one list in error.h, and the reason that goes with a failure. Everybody
  * calls it, the recorder inside a workload too: nothing here allocates or takes a lock.
  */
-#include "trace/error.h"
+#include "base/error.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -7,11 +7,11 @@
  *   segment.mapped = sum of its blocks' extents; sums = what the blocks and segments add up to
  *   a segment that is not mapped anywhere does not exist
  */
-#ifndef VARVE_TRACE_MODEL_LAYOUT_H
-#define VARVE_TRACE_MODEL_LAYOUT_H
+#ifndef VARVE_TRACE_MODEL_LAYOUT_STATE_H
+#define VARVE_TRACE_MODEL_LAYOUT_STATE_H
 
 #include "base/range_set.h"
-#include "trace/trace.h"
+#include "trace/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,10 +2,10 @@
 /*
  * Error codes of all of varve: 0 is success, failures are negative. One list gives the enum, the names and
  * the texts, so that they cannot drift. Where a reason helps, a function also fills a caller-owned
- * `struct varve_message`. Part of trace.h: other folders include trace/trace.h.
+ * `struct varve_message`.
  */
-#ifndef VARVE_TRACE_ERROR_H
-#define VARVE_TRACE_ERROR_H
+#ifndef VARVE_BASE_ERROR_H
+#define VARVE_BASE_ERROR_H
 
 #include <stddef.h>
 

@@ -7,16 +7,16 @@
  * it, one where no segment is known implies a segment, and frees merge where no merge was ever recorded.
  * model/derive_blocks.c keeps one for each allocator; analysis/ replays events on one from a keyframe.
  */
-#include "trace/model/layout.h"
+#include "trace/model/layout_state.h"
 
 #include "base/grown_array.h"
 #include "base/range_set.h"
-#include "trace/error.h"
 #include "trace/model/model_event.h"
 #include "trace/model/layout_islands.h"
 #include "trace/record.h"
 #include "trace/record_fold.h"
-#include "trace/trace.h"
+#include "base/error.h"
+#include "trace/layout.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -7,10 +7,9 @@
  * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c,
  * import/database_writer.c, import/rebuild.c) and by analysis/ for files of other formats.
  */
-#include "trace/store/publish.h"
+#include "base/publish.h"
 
-#include "trace/error.h"
-#include "trace/trace.h"
+#include "base/error.h"
 
 #include <dirent.h>
 #include <errno.h>
