@@ -2,7 +2,7 @@
 /* Free pieces of a segment that has used ones count as inactive_split, as PyTorch's do. */
 #include "alloc/backend/backend.h"
 
-#include "alloc/core/segment_pages.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"

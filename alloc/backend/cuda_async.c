@@ -13,7 +13,7 @@
  * again by later requests. A stream on which memory was freed must live until the next trim.
  */
 #include "alloc/backend/backend.h"
-#include "alloc/core/segment_pages.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
 #include "alloc/core/stream_use.h"

@@ -17,9 +17,7 @@
  * place of kept ranges.
  */
 #include "alloc/backend/backend.h"
-#include "alloc/core/segment_expandable.h"
-#include "alloc/core/segment_pages.h"
-#include "alloc/core/oom_message.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/pool_table.h"
 #include "alloc/policy/pytorch_rules.h"
 

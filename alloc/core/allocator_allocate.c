@@ -5,9 +5,8 @@
  * the short way saves no registers for it.
  */
 #include "alloc/core/cached_path.h"
-#include "alloc/core/oom_retry.h"
 #include "alloc/core/request_way.h"
-#include "alloc/core/oom_message.h"
+#include "alloc/core/pool_table.h"
 #include "alloc/core/stream_use.h"
 #include "alloc/policy/rounding.h"
 

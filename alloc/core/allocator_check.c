@@ -4,10 +4,9 @@
  * each step. It reports the first thing that is wrong.
  */
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/segment_expandable.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/pool_table.h"
 #include "alloc/core/stream_use.h"
-#include "alloc/core/allocator_stats.h"
 
 #include <inttypes.h>
 

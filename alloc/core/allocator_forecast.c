@@ -5,9 +5,8 @@
  * search.
  */
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/segment_expandable.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/pool_table.h"
-#include "alloc/core/cache_release.h"
 #include "alloc/core/stream_use.h"
 #include "alloc/policy/rounding.h"
 

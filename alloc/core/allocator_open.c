@@ -5,14 +5,9 @@
  * middle of a request may free.
  */
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/cache_release.h"
-#include "alloc/core/segment_expandable.h"
-#include "alloc/core/segment_share.h"
-#include "alloc/core/allocator_settings.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/oom_message.h"
 #include "alloc/core/pool_table.h"
-#include "alloc/core/block_walk.h"
 #include "alloc/core/stream_use.h"
 #include "alloc/policy/policy.h"
 

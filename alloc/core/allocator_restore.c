@@ -8,10 +8,9 @@
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/segment_expandable.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/block_links.h"
 #include "alloc/core/pool_table.h"
-#include "alloc/core/segment_pages.h"
 #include "alloc/policy/rounding.h"
 
 #include <assert.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry points for what may change while an allocator runs. Each takes the lock. */
-#include "alloc/core/allocator_settings.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/block_walk.h"
+#include "alloc/core/pool_table.h"
 #include "alloc/policy/pytorch_rules.h"
 
 /* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */

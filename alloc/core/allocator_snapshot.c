@@ -5,7 +5,6 @@
  */
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/pool_table.h"
-#include "alloc/core/block_walk.h"
 
 #include <stdlib.h>
 

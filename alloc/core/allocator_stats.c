@@ -4,7 +4,7 @@
  * single figures stand among the arrays. The table is written in that order and its length is checked; the
  * keys are literals, so a caller may keep them.
  */
-#include "alloc/core/allocator_stats.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/pool_table.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan is a list through the blocks themselves (`planned_next`), since it may be as long as the pool. */
-#include "alloc/core/cache_release.h"
-#include "alloc/core/segment_expandable.h"
-#include "alloc/core/segment_pages.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/pool_table.h"
 #include "alloc/core/stream_use.h"

@@ -3,11 +3,10 @@
  * The two questions that users ask are why free memory did not serve (it is in pieces, in another stream's or
  * pool's blocks, or waits for a stream) and which option would have.
  */
-#include "alloc/core/oom_retry.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/pool_table.h"
-#include "alloc/core/block_walk.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #define VARVE_ALLOC_CORE_POOL_TABLE_H
 
 #include "alloc/alloc.h"
+#include "alloc/core/allocator_state.h"
 #include "alloc/index/block_pool.h"
 
 struct private_pool {
@@ -32,5 +33,27 @@ struct pool *pool_of_captures(struct varve_alloc *alloc, uint64_t stream, bool i
 struct stream_bins *pool_bins(struct varve_alloc *alloc, struct pool *pool, uint64_t stream);
 /// Every pool: NULL gives the default large one; NULL at the end.
 struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool);
+
+/*
+ * The walk over every block that has memory, once, for everything that looks at the whole heap: free blocks
+ * by pool, stream, size and address, then those in use in no order. The heap must not change meanwhile.
+ */
+
+/* Begins as {0}. */
+struct block_walk {
+    struct pool *pool;   /* of `block` */
+    struct block *block; /* the last free one */
+    bool has_passed_free;
+    uint64_t position; /* in the map */
+};
+
+/// The next block; NULL at the end.
+struct block *walk_next(struct varve_alloc *alloc, struct block_walk *walk);
+
+/* What the device says of a failure, in the text of the request's error. Used by whatever calls the device. */
+
+/// Set `message` to "`what`: " and what the device says of its last failure; returns `error`.
+int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of the stages, and of what each of them counts and records, is PyTorch's. */
 #include "alloc/core/request_way.h"
-#include "alloc/core/cache_release.h"
-#include "alloc/core/segment_pages.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/oom_message.h"
 #include "alloc/core/pool_table.h"
 #include "alloc/policy/pytorch_rules.h"
 

@@ -5,12 +5,11 @@
  * memory is a block as well, in the pool's `unmapped` list, so that neighbours are found and merged in one
  * way.
  */
-#include "alloc/core/segment_expandable.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/oom_message.h"
 #include "alloc/core/pool_table.h"
 
 #include <inttypes.h>

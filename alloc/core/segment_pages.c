@@ -3,12 +3,10 @@
  * Memory from the device and back: alloc_block and release_block. The limit is tested with the size of a
  * whole segment even where an expandable one would map less, as PyTorch does.
  */
-#include "alloc/core/segment_pages.h"
-#include "alloc/core/segment_expandable.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/oom_message.h"
 #include "alloc/core/pool_table.h"
 
 #include <inttypes.h>

@@ -4,10 +4,9 @@
  * is mapped once, however many blocks of it are opened. Peers get access to expandable segments, which have
  * no access of their own by default.
  */
-#include "alloc/core/segment_share.h"
-#include "alloc/core/segment_expandable.h"
+#include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/oom_message.h"
+#include "alloc/core/pool_table.h"
 
 #include <stdlib.h>
 #include <string.h>

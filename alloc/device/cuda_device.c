@@ -11,12 +11,7 @@
  * nothing but a copy of the resource table: nothing is called there from the start.
  */
 #include "alloc/device/cuda_device.h"
-#include "alloc/device/cuda_event.h"
-#include "alloc/device/cuda_memory.h"
-#include "alloc/device/cuda_program.h"
-#include "alloc/device/cuda_share.h"
-#include "alloc/device/cuda_transfer.h"
-#include "alloc/device/device_transfers.h"
+#include "alloc/device/device_operations.h"
 
 #include <stdarg.h>
 #include <stdio.h>

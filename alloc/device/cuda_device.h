@@ -80,4 +80,79 @@ static inline cuda_stream cuda_stream_of(uint64_t stream)
 /// CUDA's number of the device with index `peer`. Errors: VARVE_ERROR_INVALID, NOT_FOUND.
 int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out);
 
+/* Programs that run on the GPU: what cuda_device.c puts into its tables. */
+
+/// Has the driver all that is called here?
+bool cuda_has_programs(const struct cuda_driver *driver);
+/// All programs go, for a close. With the table locked.
+void cuda_programs_close(struct cuda_device *cuda);
+
+/* Of struct varve_device_ops. */
+int cuda_program_load(struct varve_device *device, const void *image, uint64_t *program_out);
+int cuda_program_unload(struct varve_device *device, uint64_t program);
+int cuda_program_find(struct varve_device *device, uint64_t program, const char *name, uint64_t *function_out);
+int cuda_launch(struct varve_device *device, uint64_t function, const struct varve_launch *launch, uint64_t stream);
+
+/* Streams of the caller's own, copies, fills and pinned host memory: what cuda_device.c puts into its tables. */
+
+/// Has the driver all that is called here?
+bool cuda_has_transfers(const struct cuda_driver *driver);
+/// Streams and pinned memory that are left go back, for a close. With the table locked.
+void cuda_transfers_close(struct cuda_device *cuda);
+
+/* Of struct device_hooks. */
+int cuda_stream_make(struct device_table *table, uint64_t *stream_out);
+int cuda_stream_end(struct device_table *table, uint64_t stream);
+int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes);
+int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream);
+int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64_t stream);
+int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out);
+int cuda_unpin(struct device_table *table, uint64_t addr, uint64_t bytes);
+
+/* Peers, and segments of other processes. Called by cuda_device.c, which has the table of operations. */
+
+int cuda_peer_enable(struct varve_device *device, int peer);
+int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
+int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
+int cuda_ipc_close(struct varve_device *device, uint64_t addr);
+/// The segment is gone, and nobody opens it any more. With the table locked.
+void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr);
+
+/* Segments, reservations, mappings and stream-ordered memory: what cuda_device.c puts into its tables. */
+
+/// Size of the pieces that memory can be mapped in; 0: this GPU has no virtual memory.
+uint64_t cuda_vmm_granularity(const struct cuda_device *cuda);
+/// Can the GPU and the driver do stream-ordered memory at all?
+bool cuda_has_pools(const struct cuda_device *cuda);
+/// A peer reads and writes what is in the pool. With the table locked.
+int cuda_pool_set_access(struct cuda_device *cuda, cuda_ordinal peer);
+int cuda_join_stream(struct varve_device *device, uint64_t *stream_out);
+int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes);
+/// Everything goes back, for a close. With the table locked.
+void cuda_memory_close(struct cuda_device *cuda);
+
+/* Of struct device_hooks. */
+int cuda_obtain(struct device_table *table, struct device_call *call, struct device_range *range);
+int cuda_give_back(struct device_table *table, struct device_call *call, struct device_range *range);
+int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *value_out);
+int cuda_memory_release(struct device_table *table, uint64_t bytes, uint64_t value);
+int cuda_map(struct device_table *table, uint64_t addr, uint64_t bytes, uint64_t value);
+int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, int peer);
+int cuda_unmap(struct device_table *table, uint64_t addr, uint64_t bytes);
+
+/* Streams and events: what cuda_device.c puts into struct device_hooks. */
+
+/* Of struct device_hooks. */
+int cuda_stream_wait(struct device_table *table, uint64_t stream);
+int cuda_event_make(struct device_table *table, uint32_t index);
+int cuda_event_record(struct device_table *table, uint64_t event, uint64_t stream);
+int cuda_event_query(struct device_table *table, uint64_t event);
+int cuda_event_wait(struct device_table *table, uint64_t event);
+int cuda_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t event, bool is_complete);
+/// VARVE_ERROR_BUSY for a stream that is being captured. With the table locked.
+int cuda_capture_check(struct cuda_device *cuda, uint64_t stream);
+/// May the stream be given work? VARVE_ERROR_BUSY for the default one while another one is captured. With
+/// the table locked.
+int cuda_work_check(struct cuda_device *cuda, uint64_t stream);
+
 #endif

@@ -7,7 +7,6 @@
  * A stream that is being captured can't be waited for, an event recorded on it becomes a part of the graph
  * and can't be asked, and the attempt would end the capture. Both are refused before the driver hears of it.
  */
-#include "alloc/device/cuda_event.h"
 #include "alloc/device/cuda_device.h"
 
 #include <stdlib.h>

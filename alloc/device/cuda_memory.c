@@ -6,10 +6,7 @@
  * unlimited. An allocation or a free on a captured stream would become a part of the graph; both are
  * refused before that.
  */
-#include "alloc/device/cuda_memory.h"
 #include "alloc/device/cuda_device.h"
-#include "alloc/device/cuda_event.h"
-#include "alloc/device/cuda_share.h"
 
 static struct cuda_memory_kind memory_kind(const struct cuda_device *cuda)
 {

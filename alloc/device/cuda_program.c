@@ -4,8 +4,7 @@
  * wait for room in a stream's queue, so the table is unlocked meanwhile, and a stream under capture takes
  * it into its graph.
  */
-#include "alloc/device/cuda_program.h"
-#include "alloc/device/cuda_event.h"
+#include "alloc/device/cuda_device.h"
 
 #include <stdlib.h>
 

@@ -8,9 +8,7 @@
  * pass storages through queues that end where they began; the table of exports knows it. Called through the
  * ops table.
  */
-#include "alloc/device/cuda_share.h"
 #include "alloc/device/cuda_device.h"
-#include "alloc/device/cuda_memory.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,7 @@
  * allocations, copies and fills are allowed on a stream under capture; on the default stream the driver would end the
  * capture of another one for them, which is refused before that. Called by the operations of all devices.
  */
-#include "alloc/device/cuda_transfer.h"
-#include "alloc/device/cuda_event.h"
+#include "alloc/device/cuda_device.h"
 
 #define PITCH_MAX ((uint64_t)INT32_MAX) /* of one copy of rows: CU_DEVICE_ATTRIBUTE_MAX_PITCH of GPUs so far */
 

@@ -4,7 +4,7 @@
  * may be copied and filled, and what is out. The work itself is the device's. Called through the ops tables of sim,
  * host and cuda.
  */
-#include "alloc/device/device_transfers.h"
+#include "alloc/device/device_operations.h"
 
 #include <stdlib.h>
 

@@ -6,12 +6,7 @@
  * touched: the limit is what is promised, not what is present. Called by allocators through the ops table.
  */
 #include "alloc/device/host_device.h"
-#include "alloc/device/host_ipc.h"
-#include "alloc/device/host_memory.h"
-#include "alloc/device/host_transfer.h"
-#include "alloc/device/host_wait.h"
-#include "alloc/device/host_work.h"
-#include "alloc/device/device_transfers.h"
+#include "alloc/device/device_operations.h"
 
 #include <errno.h>
 #include <fcntl.h>

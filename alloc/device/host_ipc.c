@@ -7,7 +7,6 @@
  * never used again, since another process may have it mapped for as long as it likes. Called through the ops
  * table.
  */
-#include "alloc/device/host_ipc.h"
 #include "alloc/device/host_device.h"
 
 #include <errno.h>

@@ -4,10 +4,7 @@
  * a handle an extent that is mapped over it. A fresh mapping has no access either until it is given, so that what
  * forgets to ask for it dies here as it would on a GPU. Called by the operations of all devices.
  */
-#include "alloc/device/host_memory.h"
 #include "alloc/device/host_device.h"
-#include "alloc/device/host_ipc.h"
-#include "alloc/device/host_work.h"
 
 #include <sys/mman.h>
 

@@ -3,8 +3,7 @@
  * Copies and fills of the host device: done when their call returns, with the table unlocked, since they may last; or
  * queued, where their stream is held back. Called by the operations of all devices, and by the queue.
  */
-#include "alloc/device/host_transfer.h"
-#include "alloc/device/host_work.h"
+#include "alloc/device/host_device.h"
 
 #include <string.h>
 

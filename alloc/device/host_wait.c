@@ -5,9 +5,7 @@
  * work is queued (host_work.c), a record or a wait is a mark in the queue, and waiting is waiting, until another thread
  * releases the stream. Called through the ops table, and by tests.
  */
-#include "alloc/device/host_wait.h"
 #include "alloc/device/host_device.h"
-#include "alloc/device/host_work.h"
 
 /* Until everything on the stream up to that number is complete; the entries move meanwhile. */
 static void host_wait_for(struct device_table *table, uint64_t stream, uint64_t number)

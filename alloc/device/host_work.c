@@ -5,9 +5,8 @@
  * was queued before it, so one walk through the list does everything that can be done. Called by the
  * device's other files.
  */
-#include "alloc/device/host_work.h"
-#include "alloc/device/host_transfer.h"
-#include "alloc/device/device_transfers.h"
+#include "alloc/device/host_device.h"
+#include "alloc/device/device_operations.h"
 
 #include <stdlib.h>
 

@@ -8,9 +8,7 @@
  * completes that event alone, since a replay puts the uses of all unknown streams on one.
  */
 #include "alloc/device/sim_device.h"
-#include "alloc/device/sim_faults.h"
-#include "alloc/device/sim_memory.h"
-#include "alloc/device/device_transfers.h"
+#include "alloc/device/device_operations.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,6 @@
  * sheets of the links and of the memory let expect, as if the program waited for each. Failed calls, and calls that
  * were not measured, take no time. Called by the other files of the device.
  */
-#include "alloc/device/sim_faults.h"
 #include "alloc/device/sim_device.h"
 
 #define MIB ((uint64_t)1 << 20)

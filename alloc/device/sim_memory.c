@@ -6,9 +6,7 @@
  * serves any request from what it holds, grows in pieces, and shrinks only when it is trimmed. With
  * places_as_cuda it has holes.
  */
-#include "alloc/device/sim_memory.h"
 #include "alloc/device/sim_device.h"
-#include "alloc/device/sim_faults.h"
 
 #define POOL_STEP ((uint64_t)2 << 20)
 #define POOL_PIECE ((uint64_t)32 << 20) /* in which the driver's grows */

@@ -8,7 +8,7 @@
  * Found by experiment: 262 of 262 addresses of a random sequence of cuMemAlloc and cuMemFree (2 to 512 MiB, H100,
  * driver 580) come out. Mappings that the program makes itself lie between the driver's and are not known here.
  */
-#include "alloc/device/sim_places.h"
+#include "alloc/device/sim_device.h"
 
 #include "alloc/device/device_operations.h"
 

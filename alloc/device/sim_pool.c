@@ -6,7 +6,7 @@
  * byte, and between 0.875 and 1.22 of the measured ones at any time. The driver's own order of reuse is not known
  * better; frees of other streams serve here at once, as they do where their work is done.
  */
-#include "alloc/device/sim_pool.h"
+#include "alloc/device/sim_device.h"
 
 #include "alloc/device/device_operations.h"
 

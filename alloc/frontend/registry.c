@@ -8,7 +8,6 @@
  * it begin.
  */
 #include "alloc/frontend/registry.h"
-#include "alloc/frontend/registry_recorder.h"
 #include "base/error.h"
 #include "trace/emit.h"
 

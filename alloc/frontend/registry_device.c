@@ -3,7 +3,7 @@
  * A device's index is CUDA's ordinal in this process; by the UUID the collector knows which GPU of the
  * machine that is in every process.
  */
-#include "alloc/frontend/registry_device.h"
+#include "alloc/frontend/registry.h"
 #include "base/error.h"
 #include "trace/emit.h"
 

@@ -3,7 +3,7 @@
  * The array grows until it has the entries that were asked for, or the machine has no memory for more; from
  * then on the oldest makes room for the newest.
  */
-#include "alloc/frontend/registry_history.h"
+#include "alloc/frontend/registry.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -7,7 +7,7 @@
  * into the ring from where they are made: through here each of them is written twice more, which is a fifth
  * of a recorded request.
  */
-#include "alloc/frontend/registry_recorder.h"
+#include "alloc/frontend/registry.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 #include "trace/record_fold.h"

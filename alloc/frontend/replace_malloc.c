@@ -9,7 +9,6 @@
  * contexts of its own gets memory of those from the driver, as before; so does every program where no
  * allocator can be opened.
  */
-#include "alloc/frontend/registry_recorder.h"
 #include "alloc/frontend/registry.h"
 #include "base/error.h"
 #include "trace/emit.h"

@@ -3,7 +3,6 @@
  * What the Python shim calls in place of PyTorch's own allocator: statistics, limits and settings (torch.h). A
  * device that was not used yet has statistics as well, all zero, and reading them opens nothing.
  */
-#include "alloc/frontend/registry_recorder.h"
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/torch.h"
 #include "base/error.h"

@@ -10,10 +10,9 @@
 /* C has structures and functions of one name, which to C++ looks like one hiding the other. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-#include "alloc/frontend/torch_pools.h"
+#include "alloc/frontend/torch_requests.h"
 #pragma GCC diagnostic pop
 #include "alloc/frontend/torch_error.h"
-#include "alloc/frontend/torch_requests.h"
 #include "alloc/frontend/torch.h"
 
 #include <functional>

@@ -3,7 +3,7 @@
  * Private pools as PyTorch names them: those of graph captures, which come through the hooks of the pluggable
  * allocator, and those of torch.cuda.MemPool, for which it has no hook and which the shim makes here.
  */
-#include "alloc/frontend/torch_pools.h"
+#include "alloc/frontend/torch_requests.h"
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/torch.h"
 

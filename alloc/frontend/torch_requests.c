@@ -6,7 +6,6 @@
  * overlap.
  */
 #include "alloc/frontend/torch_requests.h"
-#include "alloc/frontend/registry_recorder.h"
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/torch.h"
 #include "base/error.h"

@@ -6,10 +6,11 @@
 #ifndef VARVE_ALLOC_FRONTEND_TORCH_REQUESTS_H
 #define VARVE_ALLOC_FRONTEND_TORCH_REQUESTS_H
 
+#include "alloc/alloc.h"
 #include "base/error.h"
 
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +23,14 @@ int torch_record_stream(uint64_t addr, uint64_t stream, struct varve_message *me
 /// The text for users of a failed torch_allocate.
 void torch_failure_text(int error, uint64_t bytes, int device, const struct varve_message *message, char *text,
                         size_t size);
+
+/* Private pools, for torch_entry.cc: what PyTorch's hooks for graph captures ask. Nothing here throws. */
+
+int torch_pool_begin(int device, struct varve_pool_id pool, bool (*filter)(void *context, uint64_t stream),
+                     void *context, struct varve_message *message);
+/// Afterwards the filter is not called any more. VARVE_OK in a fork child.
+int torch_pool_end(int device, struct varve_pool_id pool, struct varve_message *message);
+void torch_pool_release(int device, struct varve_pool_id pool);
 
 #ifdef __cplusplus
 }

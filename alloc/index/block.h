@@ -10,11 +10,19 @@
 #ifndef VARVE_ALLOC_INDEX_BLOCK_H
 #define VARVE_ALLOC_INDEX_BLOCK_H
 
-#include "alloc/index/index_inline.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/*
+ * What every cached request and every free go through is inline (HOT): a pair passes some thirty functions, so
+ * that calls, and not what they do, would be a third of its cost, and a compiler left alone does not inline
+ * across files, and little within them.
+ */
+
+#define HOT static inline __attribute__((always_inline))
+#define LIKELY(condition) __builtin_expect((condition), 1)
+#define UNLIKELY(condition) __builtin_expect((condition), 0)
 
 struct expandable;
 struct stream_bins;
@@ -128,5 +136,11 @@ static inline uint64_t addr_mix(uint64_t addr)
     wide product = (wide)addr * odd;
     return ((uint64_t)(product >> 64) ^ (uint64_t)product) * odd;
 }
+
+/* Memory from the kernel for the structures of this folder: the allocator may be called below `malloc`. */
+
+/// Zeroed and page-aligned; NULL if there is none.
+void *pages_map(uint64_t bytes);
+void pages_unmap(void *pages, uint64_t bytes); /* NULL is allowed */
 
 #endif

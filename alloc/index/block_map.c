@@ -7,7 +7,7 @@
  * is empty.
  */
 #include "alloc/index/block_map.h"
-#include "alloc/index/block_pages.h"
+#include "alloc/index/block.h"
 
 #define BITS_MIN 12U
 

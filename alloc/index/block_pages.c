@@ -3,7 +3,7 @@
  * Large mappings ask for huge pages: a walk through a million descriptors misses the TLB at each step
  * otherwise.
  */
-#include "alloc/index/block_pages.h"
+#include "alloc/index/block.h"
 
 #include <assert.h>
 #include <stddef.h>

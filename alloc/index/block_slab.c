@@ -4,7 +4,7 @@
  * needed, not linked when it is mapped, so a region of millions costs one call and no page fault.
  */
 #include "alloc/index/block_slab.h"
-#include "alloc/index/block_pages.h"
+#include "alloc/index/block.h"
 
 #define REGION_BYTES_MIN (UINT64_C(1) << 20)
 #define REGION_BYTES_MAX (UINT64_C(32) << 20)

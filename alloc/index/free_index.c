@@ -6,7 +6,7 @@
  * up. Most of the time a bin has one block, which has no priority until a second one comes.
  */
 #include "alloc/index/free_index.h"
-#include "alloc/index/block_pages.h"
+#include "alloc/index/block.h"
 #include "alloc/index/block_pool.h"
 
 #include <string.h>

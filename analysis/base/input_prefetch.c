@@ -3,7 +3,7 @@
  * A ring of blocks between two threads. A block belongs to the producer's thread until it is `filled` and to
  * the reader until it is `taken`; an error is part of the last block.
  */
-#include "analysis/base/input_prefetch.h"
+#include "analysis/base/input_stream.h"
 
 #include "analysis/base/memory_or_exit.h"
 

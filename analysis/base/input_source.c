@@ -5,7 +5,7 @@
  * leaves out are added: what a truncated file is called, that nothing may follow gzip's last member, and gzip's
  * checksum. The only file that knows libarchive.
  */
-#include "analysis/base/input_source.h"
+#include "analysis/base/input_stream.h"
 
 #include "analysis/base/memory_or_exit.h"
 

@@ -5,7 +5,6 @@
  */
 #include "analysis/base/input_stream.h"
 
-#include "analysis/base/input_source.h"
 #include "analysis/base/file_kind.h"
 #include "analysis/base/memory_or_exit.h"
 

@@ -13,6 +13,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * Data produced by one thread a few blocks before another consumes them, so that unpacking takes no time of the
+ * reader's. Used by input_stream.c for compressed files.
+ */
+
+/* What came of one step; `done` is what the producer has used of its own input by then. */
+struct prefetch_step {
+    size_t made;
+    uint64_t done;
+    bool is_ended;
+};
+
+struct prefetch_producer {
+    void *context;
+    /* At most `room` bytes at `to`; it is not called again after an error or the end. */
+    int (*make)(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
+                struct varve_message *message);
+};
+
+struct prefetch;
+
+/// From now on `producer` is called on a thread of its own. NULL if there can be none.
+struct prefetch *prefetch_start(const struct prefetch_producer *producer);
+void prefetch_stop(struct prefetch *prefetch); /* NULL is allowed */
+/// Move at most `room` bytes to `to`, waiting for the first of them; none only at the end. An error of the
+/// producer comes after all that was made before it, and again on every later call.
+int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, struct prefetch_step *step,
+                  struct varve_message *message);
+
 #define INPUT_STREAM_WINDOW_BYTES (256 * 1024)
 
 struct file_kind;
@@ -55,5 +84,26 @@ static inline uint64_t input_stream_offset(const struct input_stream *stream)
 {
     return stream->window_offset + (uint64_t)(stream->next - stream->window);
 }
+
+/*
+ * What a stream reads from: a file or memory, plain or compressed as its first bytes say. Owns the file and the
+ * decompressor; called by input_stream.c, and from the second window on by the thread of input_prefetch.c.
+ */
+
+struct input_source;
+
+/// `path` is copied; `file` is closed at the end; -1: `bytes` of `memory` instead. `total`: 0 if unknown.
+struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes, uint64_t total);
+void input_source_free(struct input_source *source);
+/// Look at the first bytes and begin to decompress. VARVE_ERROR_FORMAT: there are none.
+int input_source_recognise(struct input_source *source, struct varve_message *message);
+/// Decompressed bytes, as many as there is room for, fewer only at the end: prefetch_producer.make, with the
+/// source as its context. Errors: VARVE_ERROR_FORMAT (truncated, damaged, followed by something else), IO.
+int input_source_make(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
+                      struct varve_message *message);
+const char *input_source_path(const struct input_source *source);
+/// "xz", "gzip", "zstd", or "zip" of torch.save; NULL: plain.
+const char *input_source_packing(const struct input_source *source);
+uint64_t input_source_total(const struct input_source *source);
 
 #endif

@@ -8,7 +8,7 @@
 #include "analysis/analysis.h"
 #include "analysis/cli/imported_snapshot.h"
 #include "analysis/cli/options.h"
-#include "analysis/history/skipped_events.h"
+#include "analysis/history/history_read.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"

@@ -7,7 +7,6 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/export/export_python.h"
 #include "analysis/history/history_read.h"
 #include "analysis/base/output_file.h"
 #include "analysis/base/progress.h"

@@ -12,7 +12,7 @@
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_selection.h"
-#include "analysis/query/storage_leaks.h"
+#include "analysis/query/storage_summary.h"
 #include "base/error.h"
 
 #include <string.h>

@@ -11,7 +11,6 @@
 #include "analysis/base/terminal.h"
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_selection.h"
 #include "analysis/query/total_query.h"

@@ -14,7 +14,7 @@
 #include "analysis/base/table.h"
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 #include "base/error.h"
 
 #include <errno.h>

@@ -15,7 +15,6 @@
 #include "analysis/base/table.h"
 #include "analysis/replay/replay_before.h"
 #include "analysis/replay/history_writer.h"
-#include "analysis/replay/ineffective_settings.h"
 #include "analysis/replay/replay.h"
 #include "analysis/whatif/memory_profile.h"
 #include "base/error.h"

@@ -4,7 +4,6 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/query/segment_listing.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
 

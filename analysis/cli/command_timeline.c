@@ -10,7 +10,6 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_selection.h"
 #include "analysis/query/timeline_query.h"

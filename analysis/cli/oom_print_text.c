@@ -7,7 +7,7 @@
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/table.h"
-#include "analysis/query/pool_names.h"
+#include "analysis/query/segment_query.h"
 #include "analysis/query/database.h"
 
 #include <inttypes.h>

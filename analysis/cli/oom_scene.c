@@ -3,7 +3,7 @@
  * A snapshot, which is imported, has neither sizes of blocks nor stages: following its history gives both. The rows of
  * the database that was given and those of the one that was made are the same requests, in the same order.
  */
-#include "analysis/cli/oom_scene.h"
+#include "analysis/cli/oom_print.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/history_database.h"

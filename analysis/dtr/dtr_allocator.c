@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A planner's driver has one context, and here two want to be called: the blocks, and whoever takes the events. */
-#include "analysis/dtr/dtr_allocator.h"
+#include "analysis/dtr/dtr_play.h"
 
 #include "analysis/base/memory_or_exit.h"
 

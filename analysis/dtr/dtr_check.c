@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators first, one after the other; then the events are played on counts of references alone. */
-#include "analysis/dtr/dtr_check.h"
+#include "analysis/dtr/dtr_log.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/dtr/dtr_names.h"
 
 #include <stdlib.h>
 #include <string.h>

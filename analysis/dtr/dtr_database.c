@@ -3,7 +3,7 @@
  * An operator's name has a number in records, from 1 on: here its number in the log and 1. Names beyond the last
  * number have none.
  */
-#include "analysis/dtr/dtr_database.h"
+#include "analysis/dtr/dtr_print.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One pass over the schedule. A storage goes by the number of the tensor that it was made as. */
-#include "analysis/dtr/dtr_describe.h"
+#include "analysis/dtr/dtr_print.h"
 
 #include "analysis/base/memory_or_exit.h"
 

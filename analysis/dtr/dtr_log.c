@@ -8,8 +8,6 @@
 
 #include "analysis/base/file_kind.h"
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/dtr/log_line.h"
-#include "analysis/dtr/dtr_names.h"
 #include "analysis/base/input_stream.h"
 #include "analysis/base/progress.h"
 

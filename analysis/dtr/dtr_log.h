@@ -11,6 +11,7 @@
 #ifndef VARVE_ANALYSIS_DTR_DTR_LOG_H
 #define VARVE_ANALYSIS_DTR_DTR_LOG_H
 
+#include "analysis/base/key_map.h"
 #include "base/error.h"
 
 #include <stdbool.h>
@@ -87,5 +88,98 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
 void dtr_log_free(struct dtr_log *log); /* NULL is allowed */
 /// The text of an operator's name, or of a mark. Lives as long as the log.
 const char *dtr_log_name(const struct dtr_log *log, uint32_t name);
+
+/*
+ * One line of an operator log: a flat JSON object of texts, whole numbers and lists of either. Keys come in any order,
+ * those that nobody here knows are skipped. It is strict where cJSON is not (README.md), and makes no object of the
+ * heap. Called by dtr_log.c.
+ */
+
+/* X(key) */
+#define LINE_KEY_LIST(X) \
+    X(INSTRUCTION)       \
+    X(NAME)              \
+    X(MEMORY)            \
+    X(ALIAS)             \
+    X(ARGS)              \
+    X(RESULT)            \
+    X(TIME)              \
+    X(MUTATE)            \
+    X(DST)               \
+    X(SRC)               \
+    X(ANNOTATION)
+
+enum line_key {
+#define LINE_KEY_ENUM(key) LINE_KEY_##key,
+    LINE_KEY_LIST(LINE_KEY_ENUM)
+#undef LINE_KEY_ENUM
+        LINE_KEY_LIMIT
+};
+
+enum line_kind {
+    LINE_ABSENT,
+    LINE_TEXT,
+    LINE_INTEGER,
+    LINE_TEXTS,
+    LINE_INTEGERS,
+    LINE_EMPTY, /* a list, of either */
+};
+
+/* Well-formed UTF-8 without NUL; of a whole number its digits as they are, with its sign. */
+struct line_text {
+    const char *bytes;
+    size_t count;
+};
+
+struct line_value {
+    enum line_kind kind;
+    size_t first, count; /* of line.items */
+};
+
+/* Texts lie in the bytes that were scanned, or in `unescaped`, until the next scan. Begins zeroed. */
+struct line {
+    struct line_value values[LINE_KEY_LIMIT];
+    struct line_text *items;
+    size_t item_count, item_capacity;
+    char *unescaped;
+    size_t unescaped_count, unescaped_capacity;
+    const char *reason; /* after a failure: static */
+    size_t column;      /* where, in bytes from 1 */
+};
+
+const char *line_key_name(enum line_key key);
+/// False: `reason` and `column` say why.
+bool line_scan(struct line *line, const char *bytes, size_t count);
+void line_free(struct line *line);
+
+/*
+ * Texts, each once, numbered from 0 in the order in which they came. Used by dtr_log.c for the names of
+ * operators and of handles.
+ */
+
+#define NAME_TABLE_NONE UINT32_MAX
+
+/* Begins zeroed. offsets[i + 1] - offsets[i] = bytes of name i, the NUL behind it included. */
+struct name_table {
+    struct map numbers; /* by hash */
+    char *bytes;
+    size_t *offsets;
+    size_t byte_capacity, offset_capacity;
+    uint32_t count;
+};
+
+/// NAME_TABLE_NONE: it is not there.
+uint32_t name_table_find(const struct name_table *table, const char *bytes, size_t count);
+/// Its number, old or new. `bytes` hold no NUL.
+uint32_t name_table_add(struct name_table *table, const char *bytes, size_t count);
+/// With a NUL at its end; until the next one is added.
+const char *name_table_text(const struct name_table *table, uint32_t number);
+void name_table_free(struct name_table *table);
+
+/* What holds for every log that was read, walked by tests and fuzzers. */
+
+/// Numbers are in range and follow each other, sums are right, and nothing is used that has no reference.
+/// VARVE_ERROR_CORRUPT with the first thing that is wrong.
+int dtr_log_check(const struct dtr_log *log, struct varve_message *message);
 
 #endif

@@ -3,7 +3,7 @@
  * The texts lie one after the other; a map finds their numbers by hash, and of two with one hash the later has the next
  * key that is free.
  */
-#include "analysis/dtr/dtr_names.h"
+#include "analysis/dtr/dtr_log.h"
 
 #include "analysis/base/memory_or_exit.h"
 

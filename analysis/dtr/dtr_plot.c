@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Coordinates of the drawing are CSS pixels, y downwards. */
-#include "analysis/dtr/dtr_plot.h"
+#include "analysis/dtr/dtr_print.h"
 
 #include "analysis/base/number_format.h"
 #include "base/error.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads take the next piece of work until none is left; the calling thread works too, and alone draws progress. */
-#include "analysis/dtr/dtr_sweep.h"
+#include "analysis/dtr/dtr_print.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"

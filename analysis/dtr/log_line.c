@@ -3,7 +3,7 @@
  * JSON (RFC 8259) without what these lines never have: objects within objects, lists within lists, fractions, true,
  * false, null. A text without escapes stays where it is; others are copied once.
  */
-#include "analysis/dtr/log_line.h"
+#include "analysis/dtr/dtr_log.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "base/error.h"

@@ -9,6 +9,7 @@
 #define VARVE_ANALYSIS_EXPORT_EXPORT_H
 
 #include "analysis/history/history.h"
+#include "analysis/report/call_tree.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +44,34 @@ int export_csv_folder(const void *request, const char *folder, struct varve_mess
 /// Does this build write pprof and Perfetto? It needs protobuf-c; where that was not there, these answer
 /// VARVE_ERROR_UNSUPPORTED.
 bool export_has_protobuf(void);
+
+/* Formats that the Python package writes, since pyarrow has them: the package is run as a program. */
+
+struct varve_message;
+
+struct python_export {
+    const char *database;
+    const char *format;    /* parquet, arrow */
+    const char *directory; /* other runs may be there already */
+    bool force;            /* replace a run of the same name */
+    int64_t timeout_ns;    /* of computing, for a batch of rows; 0: none */
+};
+
+/// `python3 -m varve export`, by the interpreter that VARVE_PYTHON3 names, that of build/venv beside this program, or
+/// the python3 in PATH; with the package of the source tree that this program was built in, else an installed one.
+/// Waits for its end. Errors: VARVE_ERROR_UNSUPPORTED (no Python, or without the package or pyarrow),
+/// VARVE_ERROR_FORMAT with the reason that it gave.
+int export_by_python(const struct python_export *request, struct varve_message *message);
+
+/* Call trees as exports want them: whole, with a note where there is nothing to show. */
+
+struct export_request;
+struct varve_message;
+
+/// Nothing is left out but what no tree holds. Owner: the caller, by call_tree_free, also after an error.
+int export_tree_load(struct call_tree *tree, const struct export_request *request, enum call_tree_metric metric,
+                     enum call_tree_figure figure, struct varve_message *message);
+/// Say in request->note that the domain has nothing, or that it has no stacks.
+void export_note_stacks(const struct export_request *request, bool is_empty, bool has_stacks);
 
 #endif

@@ -10,11 +10,10 @@
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/export/perfetto_lanes.h"
 #include "analysis/export/track_writer.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 #include "base/error.h"
 
 #include <inttypes.h>

@@ -13,8 +13,7 @@
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/export/gzip_writer.h"
-#include "analysis/export/protobuf_text.h"
-#include "analysis/export/export_trees.h"
+#include "analysis/export/track_writer.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What Python prints on its error stream is read; its last line is the reason if it fails. */
-#include "analysis/export/export_python.h"
+#include "analysis/export/export.h"
 
 #include "analysis/base/component_find.h"
 #include "base/error.h"

@@ -6,11 +6,10 @@
  *
  * Source: the format's schema, https://www.speedscope.app/file-format-schema.json.
  */
-#include "analysis/export/export_trees.h"
+#include "analysis/export/export.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/export/export.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/export/export_trees.h"
-
 #include "analysis/export/export.h"
+
 #include "analysis/query/database.h"
 #include "base/error.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/export/perfetto_lanes.h"
+#include "analysis/export/track_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/export/track_writer.h"
 
 #include <stdlib.h>
 

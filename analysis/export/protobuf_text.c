@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/export/protobuf_text.h"
+#include "analysis/export/track_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"

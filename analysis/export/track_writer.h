@@ -7,12 +7,30 @@
 #ifndef VARVE_ANALYSIS_EXPORT_TRACK_WRITER_H
 #define VARVE_ANALYSIS_EXPORT_TRACK_WRITER_H
 
-#include "analysis/export/protobuf_text.h"
+#include "analysis/base/key_map.h"
+#include "analysis/report/frame_name.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* Texts of a database as protocol buffers may hold them, and numbers for texts that come again. */
+
+/* Texts with numbers from `first` on, in the order of their first use. Zeroed, but for `first`,
+ * before its first use. */
+struct text_table {
+    struct map numbers; /* by hash */
+    char **texts;
+    size_t count, capacity;
+    uint64_t first;
+};
+
+/// UTF-8 without control characters, cut; NULL is "".
+void text_clean(char clean[FRAME_NAME_BYTES], const char *text);
+/// Copied. *is_new_out: it has not been asked for before.
+uint64_t text_number(struct text_table *table, const char *text, bool *is_new_out);
+void text_table_free(struct text_table *table);
 
 #define TRACK_ARGUMENTS_MAX 12
 #define TRACK_NONE 0 /* no track: what is on top */
@@ -69,5 +87,32 @@ void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_
 void track_event_number(struct track_event *event, const char *name, int64_t value);
 void track_event_pointer(struct track_event *event, const char *name, int64_t value);
 void track_event_text(struct track_event *event, const char *name, const char *text); /* NULL: none */
+
+/*
+ * Slices of one subject, such as the segments of a stream, on as few tracks as hold them: slices of a track must lie
+ * apart, or within each other. The tracks have one name, so that Perfetto shows them as one. Slices come in the order
+ * of their beginnings.
+ */
+
+struct lane;
+struct track_event;
+struct track_writer;
+
+struct lanes {
+    struct track_writer *writer; /* borrowed */
+    uint64_t parent;
+    const char *name; /* borrowed */
+    bool nests;       /* a slice may lie within the last one */
+    struct lane *items;
+    size_t *heap; /* lanes by the time from which on they are free, the first on top */
+    size_t count, capacity, heap_capacity;
+    size_t last; /* the lane of the last slice */
+};
+
+void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name, bool nests);
+/// A slice; an end before its beginning is the beginning.
+void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const struct track_event *event);
+/// End the slices that are open, and forget all.
+void lanes_end(struct lanes *lanes);
 
 #endif

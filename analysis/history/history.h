@@ -113,7 +113,7 @@ struct history_device {
     size_t skipped_count, skipped_capacity;
     struct history_rest *rests; /* in the order of events; none if the history is from no snapshot */
     size_t rest_count, rest_capacity;
-    uint16_t inferred;   /* bits of actions: all events of them stand for what was not recorded (skipped_events.h) */
+    uint16_t inferred;   /* bits of actions: all events of them stand for what was not recorded (history_read.h) */
     bool has_overflowed; /* the ring that recorded it lost its oldest events (only newer versions say) */
 };
 

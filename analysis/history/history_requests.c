@@ -3,11 +3,10 @@
  * The table of allocations has each with its beginning and its end, also where a log contradicts itself; its rows are
  * in the order of their beginnings. So ends and failures are what must be sorted in.
  */
-#include "analysis/history/history_requests.h"
+#include "analysis/history/history_database.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/history.h"
-#include "analysis/history/history_stacks.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "base/error.h"

@@ -3,7 +3,7 @@
  * The tree of nodes is read in one sweep, and a stack is walked in memory from its innermost frame outwards. A caller
  * has the smaller number, so that a walk ends in any database.
  */
-#include "analysis/history/history_stacks.h"
+#include "analysis/history/history_database.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/history.h"

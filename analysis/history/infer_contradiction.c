@@ -3,11 +3,10 @@
  * Blocks by address and segments by range, event after event. Where a history began late, the first event of an
  * address may refer to what was before.
  */
-#include "analysis/history/infer_contradiction.h"
+#include "analysis/history/infer_device.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/history/infer_ranges.h"
-#include "analysis/history/infer_scan.h"
 #include "base/error.h"
 
 #include <inttypes.h>

@@ -2,12 +2,6 @@
 #include "analysis/history/infer_device.h"
 
 #include "analysis/base/number_format.h"
-#include "analysis/history/infer_hints.h"
-#include "analysis/history/infer_pools.h"
-#include "analysis/history/infer_reservations.h"
-#include "analysis/history/infer_scan.h"
-#include "analysis/history/infer_settings.h"
-#include "analysis/history/infer_start.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/history/infer_hints.h"
+#include "analysis/history/infer_device.h"
 
 #include <stdlib.h>
 

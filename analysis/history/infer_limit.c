@@ -6,8 +6,6 @@
  * side the limit lies, since the larger it is, the less is refused and given back; halving finds it. Where a refusal
  * says what the device had free, that and what was reserved is the limit if the history comes out under it.
  */
-#include "analysis/history/infer_limit.h"
-
 #include "analysis/history/infer_device.h"
 
 /* Of a request's segment, beyond the request itself. */

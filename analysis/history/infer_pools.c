@@ -3,9 +3,9 @@
  * Segments that are there at the end have a pool id; the others are joined to groups by their periods of use (a
  * capture is one contiguous period per stream), and the groups get a pool in order of first use: the default pool,
  * else the one used just before on that stream, else a new one. Nothing is joined, and no pool taken, that an id, two
- * reservations at one time, or an earlier attempt (infer_hints.h) forbids.
+ * reservations at one time, or an earlier attempt (infer_device.h) forbids.
  */
-#include "analysis/history/infer_pools.h"
+#include "analysis/history/infer_device.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/infer_ranges.h"

@@ -4,11 +4,10 @@
  * what is mapped elsewhere than between the base and the highest end so far is in another one. Only a base below
  * all that was mapped when a history began is not seen until the memory there is mapped again.
  */
-#include "analysis/history/infer_reservations.h"
+#include "analysis/history/infer_device.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/infer_ranges.h"
-#include "analysis/history/infer_scan.h"
 
 #include <stdlib.h>
 

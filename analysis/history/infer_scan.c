@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums of hostile sizes wrap, they do not overflow: addresses and sizes have limits. */
-#include "analysis/history/infer_scan.h"
+#include "analysis/history/infer_device.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/key_map.h"

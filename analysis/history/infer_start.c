@@ -6,12 +6,11 @@
  * it while it lived began where it ended; free memory behind it of 1 MiB or less is its own; else every size up to a
  * bound is possible, the least is assumed, and the replay may find it too small (conflict_search.c).
  */
-#include "analysis/history/infer_start.h"
+#include "analysis/history/infer_device.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/key_map.h"
 #include "analysis/history/infer_ranges.h"
-#include "analysis/history/infer_scan.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
  * also have been requested before the history began: requests are missing only if the block was allocated in it. When
  * the free was requested of a block that waits for other streams at the end nobody knows: it is taken to be the last.
  */
-#include "analysis/history/skipped_events.h"
+#include "analysis/history/history_read.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"

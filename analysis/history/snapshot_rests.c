@@ -12,10 +12,9 @@
  * traces, and the number of traces; `unknown` with the numbers of fields and entries, and what was wrong with the
  * first.
  */
-#include "analysis/history/snapshot_rests.h"
+#include "analysis/history/history_database.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/history/history_stacks.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
 #include "base/error.h"

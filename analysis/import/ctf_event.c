@@ -4,7 +4,7 @@
  * name; an event is then read by index. Names of records come from VARVE_EVENT_LIST, as in the provider itself, those
  * of all else are the members of the structures in trace/sink.h. Called by the sink components, for every event.
  */
-#include "analysis/import/ctf_event.h"
+#include "analysis/import/ctf_sink.h"
 
 #include <babeltrace2/babeltrace.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the CTF traces of a folder and looks at what babeltrace2 would not survive: ctf_folder.h. Called by
+ * Finds the CTF traces of a folder and looks at what babeltrace2 would not survive: ctf.h. Called by
  * import_ctf.c.
  *
  *   a packet of metadata (bytes)   0 magic, 4 uuid, 24 content and 28 packet in bits (32 bits each), 37 text
  */
-#include "analysis/import/ctf_folder.h"
+#include "analysis/import/ctf.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/memory_or_exit.h"

@@ -8,7 +8,6 @@
 
 #include "analysis/base/component_find.h"
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/import/ctf_folder.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"

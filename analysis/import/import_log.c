@@ -3,9 +3,6 @@
 
 #include "analysis/base/file_kind.h"
 #include "analysis/base/input_stream.h"
-#include "analysis/import/import_nsight.h"
-#include "analysis/import/import_profiler.h"
-#include "analysis/import/import_rmm.h"
 #include "analysis/base/number_format.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * SQLite finds it through an index of its own making, as exports have none. Ids of processes and threads carry the pid
  * in bits 24 to 47 and the tid in bits 0 to 23. What columns and kinds there are, the file says.
  */
-#include "analysis/import/import_nsight.h"
+#include "analysis/import/import_log.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/import/import_pools.h"
+#include "analysis/import/import.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"

@@ -4,7 +4,7 @@
  * only those that are needed become JSON. Brackets are counted outside of strings, which is all that cutting needs.
  */
 #include "trace/record.h"
-#include "analysis/import/import_profiler.h"
+#include "analysis/import/import_log.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"

@@ -6,14 +6,12 @@
  * in one order by time. Called by cli/command_import.c.
  */
 #include "analysis/import/import.h"
-#include "analysis/import/import_pools.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/history/history_database.h"
 #include "analysis/base/input_stream.h"
 #include "analysis/snapshot/snapshot_read.h"
-#include "analysis/history/snapshot_rests.h"
-#include "analysis/history/skipped_events.h"
+#include "analysis/history/history_read.h"
 #include "analysis/base/progress.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/history/infer_device.h"

@@ -4,7 +4,7 @@
  * unwritten cut the last one. Times have no day: a time is put into the day in which it is nearest to the
  * one in front of it.
  */
-#include "analysis/import/import_rmm.h"
+#include "analysis/import/import_log.h"
 
 #include "analysis/base/input_stream.h"
 #include "analysis/base/progress.h"

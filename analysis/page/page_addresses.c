@@ -5,12 +5,10 @@
  * which has bytes times time. A raster line has running sums over time while it is filled, so that an allocation costs
  * as many steps as it has lines.
  */
-#include "analysis/page/page_addresses.h"
+#include "analysis/page/page_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "analysis/page/page_allocations.h"
-#include "analysis/page/page_writer.h"
 #include "analysis/query/total_query.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/page/page_allocations.h"
+#include "analysis/page/page_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A new script is a file here and a line below. */
-#include "analysis/page/page_assets.h"
+#include "analysis/page/page_writer.h"
 
 #include <stddef.h>
 

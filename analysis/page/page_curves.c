@@ -4,11 +4,10 @@
  * the running sum of its changes, as view `ladder` defines it: here it is added up, and thinned, while rows come, which
  * costs no sorting of ten million rows.
  */
-#include "analysis/page/page_curves.h"
+#include "analysis/page/page_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "analysis/page/page_writer.h"
 #include "base/downsample.h"
 
 #include <stdlib.h>

@@ -3,10 +3,9 @@
  * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only
  * the database knows.
  */
-#include "analysis/page/page_flame.h"
+#include "analysis/page/page_writer.h"
 
 #include "analysis/query/database.h"
-#include "analysis/page/page_writer.h"
 #include "analysis/report/call_tree.h"
 #include "base/error.h"
 

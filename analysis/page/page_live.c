@@ -4,12 +4,10 @@
  * its line change, and running sums make bytes of them at the end. A moment costs no more for five million
  * allocations than for five.
  */
-#include "analysis/page/page_live.h"
+#include "analysis/page/page_writer.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "analysis/page/page_allocations.h"
-#include "analysis/page/page_writer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -50,4 +50,147 @@ void page_member_deltas(struct page_writer *writer, const char *key, const int64
 /// All of a text in HTML. Control characters but ends of lines, and what is no UTF-8, become U+FFFD.
 void page_html(FILE *out, const char *text);
 
+/* What is embedded in each page: its style, its scripts in the order in which they run, and d3. */
+
+extern const char page_css[];
+extern const char page_d3[];             /* empty: it was not there when varve was built */
+extern const char page_d3_licence[];     /* its text */
+extern const char *const page_scripts[]; /* ends with NULL */
+
+/* Call trees of each domain by each metric, for the flame graph of the page. */
+
+struct database;
+struct page_writer;
+struct varve_message;
+
+/// Errors: those of call_tree_load. What is below FLAME_NODES_MAX nodes is whole; larger trees leave out their smallest
+/// parts, and say so.
+int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message);
+
+/*
+ * What the page draws over time: live bytes of each domain, resident memory, named phases, failures, and the ladder of
+ * each caching allocator.
+ */
+
+struct database;
+struct page_writer;
+
+void curves_write(struct database *database, struct page_writer *writer);
+/// Reads every event; nothing where no allocator reserved anything.
+void curves_ladder_write(struct database *database, struct page_writer *writer);
+
+/*
+ * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest
+ * allocations as rectangles, exactly; all others as how full each cell of a raster was. Addresses without memory are
+ * left out: what is used of the address space lies in bands, one above the other.
+ */
+
+struct database;
+struct page_allocation;
+struct page_writer;
+
+#define ADDRESS_MAPS_MAX 6
+#define ADDRESS_MAP_BLOCKS_MAX 10000 /* that are shown exactly: the largest by size times lifetime */
+#define ADDRESS_MAP_COLUMNS 400      /* of the raster: time */
+#define ADDRESS_MAP_LINES 200        /* addresses */
+
+struct address_map;
+
+struct address_maps {
+    struct address_map *maps;
+    size_t count;
+    int64_t end_ns;
+};
+
+/// Which maps there are: by peak, of the domains that are memory.
+void address_maps_init(struct address_maps *maps, struct database *database);
+/// Page_allocation_visitors of two passes: the first finds the bands, the second fills them.
+void address_maps_find(void *maps, const struct page_allocation *allocation);
+void address_maps_fill(void *maps, const struct page_allocation *allocation);
+/// Between the two.
+void address_maps_settle(struct address_maps *maps, struct database *database);
+void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer);
+void address_maps_free(struct address_maps *maps);
+
+/*
+ * What was live at some two hundred moments, by the user's line: the answer to a click on a moment. Exact at each of
+ * them. A moment is a row of the view `timeline`, whose `allocated` is what the lines add up to, or the
+ * peak of a domain.
+ */
+
+struct database;
+struct page_allocation;
+struct page_writer;
+
+#define LIVE_MOMENTS_MAX 240
+#define LIVE_ROWS_MAX 60000 /* series and lines: what comes after these counts as the rest of its series */
+
+struct live_moment {
+    int64_t seq, ts_ns;
+};
+
+/* What there is of a domain of a process on a device. */
+struct live_series {
+    int64_t domain, process_id, device;
+};
+
+/* A line in a series; line 0: no name is known; < 0: the rest of the series. */
+struct live_row {
+    uint32_t series;
+    int64_t line;
+    int64_t
+        bytes[LIVE_MOMENTS_MAX + 1]; /* at each moment: while allocations are added, the difference to the one before */
+};
+
+struct live {
+    struct live_moment moments[LIVE_MOMENTS_MAX];
+    size_t moment_count;
+    struct live_series *series;
+    size_t series_count, series_capacity;
+    struct live_row *rows;
+    size_t row_count, row_capacity;
+    struct map row_numbers;
+};
+
+/// The moments: evenly over time, evenly over events, and the peaks.
+void live_init(struct live *live, struct database *database);
+/// A page_allocation_visitor.
+void live_add(void *live, const struct page_allocation *allocation);
+/// Differences become bytes; after the last allocation.
+void live_finish(struct live *live);
+/// The largest lines of each moment, and the sum of all others.
+void live_write(const struct live *live, struct database *database, struct page_writer *writer);
+void live_free(struct live *live);
+
+/*
+ * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation. The
+ * user's line of each call site is read before: a join would be made five million times.
+ */
+
+struct database;
+
+#define PAGE_NEVER INT64_MAX
+
+struct page_allocation {
+    int64_t domain, process_id, device, stream;
+    uint64_t addr, size;
+    int64_t alloc_seq, alloc_ns;
+    int64_t free_seq, free_ns; /* when its free was requested; PAGE_NEVER */
+    int64_t line;              /* of the user: symbol.id, 0: unknown */
+};
+
+struct page_lines {
+    int64_t *of_callsite; /* symbol.id */
+    int64_t limit;
+};
+
+typedef void page_allocation_visitor(void *context, const struct page_allocation *allocation);
+
+/// Owner: the caller, until page_lines_free.
+void page_lines_load(struct page_lines *lines, struct database *database);
+void page_lines_free(struct page_lines *lines);
+/// In no order. Without what CUPTI reports once more.
+void page_allocations_visit(struct database *database, const struct page_lines *lines, page_allocation_visitor *visit,
+                            void *context);
+
 #endif

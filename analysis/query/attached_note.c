@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From meta (attached_pid, attached_ns) and stats (frees_unknown), which the collector writes. */
-#include "analysis/query/attached_note.h"
+#include "analysis/query/loss_note.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/query/block_owners.h"
+#include "analysis/query/segment_query.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
-#include "analysis/query/segment_query.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The views `hole` and `empty_segment` say the same of the end of a trace. */
-#include "analysis/query/cached_memory.h"
+#include "analysis/query/segment_query.h"
 
 #include "analysis/base/memory_or_exit.h"
 

@@ -5,13 +5,13 @@
  * adds everything up here rather than in SQL, which would sort a million rows once per list; names are read for the few
  * groups that a ranking shows.
  */
-#include "analysis/query/callsite_groups.h"
+#include "analysis/query/callsite_query.h"
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 #include "base/error.h"
 
 #include <inttypes.h>

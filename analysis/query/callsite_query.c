@@ -11,7 +11,6 @@
 #include "analysis/base/table.h"
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
-#include "analysis/query/callsite_stack.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,13 +4,12 @@
  * within), ends before the start-up code, and shows a few frames of what is between; or it is one line. As
  * JSON it is complete.
  */
-#include "analysis/query/callsite_stack.h"
+#include "analysis/query/callsite_query.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/terminal.h"
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
 #include "trace/writer.h"
 

@@ -18,7 +18,6 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/monotonic.h"
 #include "analysis/base/progress.h"
-#include "analysis/query/database_file.h"
 #include "base/error.h"
 #include "trace/writer.h"
 

@@ -8,7 +8,7 @@
  *   16 page size (1 = 65536)   18 write version (2 = WAL)   24 change counter   28 size in pages
  *   60 user_version   68 application_id   92 change counter for which the size in pages is valid
  */
-#include "analysis/query/database_file.h"
+#include "analysis/query/database.h"
 
 #include "analysis/base/file_kind.h"
 #include "analysis/base/number_format.h"

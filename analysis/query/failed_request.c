@@ -4,7 +4,7 @@
  * a request is looked for in each run by itself: a window over its blocks that holds enough bytes and
  * the fewest in use.
  */
-#include "analysis/query/failed_request.h"
+#include "analysis/query/segment_query.h"
 
 #include "analysis/base/memory_or_exit.h"
 

@@ -8,7 +8,6 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "analysis/query/user_file.h"
 #include "base/error.h"
 #include "trace/writer.h"
 

@@ -3,7 +3,7 @@
  * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had
  * its largest size. Databases without these have everything. Called by the header of reports, and by what reads events.
  */
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"

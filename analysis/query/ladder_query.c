@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A keyframe has the ladder of its moment, and the events after it what they change: no more of a trace is read. */
-#include "analysis/query/ladder_query.h"
+#include "analysis/query/segment_query.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"

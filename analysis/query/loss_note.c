@@ -8,7 +8,6 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
 #include "analysis/query/query_print.h"
 #include "base/error.h"
 #include "trace/collect.h"

@@ -7,6 +7,7 @@
 #define VARVE_ANALYSIS_QUERY_LOSS_NOTE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -60,5 +61,39 @@ void report_result_interrupted(FILE *out, const struct varve_collect_result *res
 /// And a line with the programs that could not be recorded, if there are any.
 void report_result_programs(FILE *out, const struct varve_collect_result *result);
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss);
+
+/* A recording that began when its program ran already (`varve attach`): what it can't know. */
+
+struct cJSON;
+struct database;
+
+/// In a sentence; "" for a recording from the program's start.
+void report_attached_words(char *text, size_t bytes, struct database *database);
+/// attached_pid and frees_unknown; nothing for a recording from the start.
+void report_attached_json(struct cJSON *object, struct database *database);
+
+/*
+ * What a recording did not keep on purpose (varve record --keep, --max-size), in words. Reports begin with it; what
+ * needs events that are not there is refused with it. And that a history had no times.
+ */
+
+struct cJSON;
+struct database;
+struct varve_message;
+
+/// Every event has a row.
+bool report_keeps_events(struct database *database);
+/// Of allocations, only those that were never freed have a row.
+bool report_keeps_only_live(struct database *database);
+/// A sentence without its full stop; "" if everything was kept.
+void report_kept_words(char *text, size_t bytes, struct database *database);
+/// `keep`, and where they apply `kept_events` and `callsites_joined`.
+void report_kept_json(struct cJSON *object, struct database *database);
+/// It is of a history without times, for which the order of its events stands; then a line that says so.
+bool report_has_no_times(struct database *database);
+void report_times_print(FILE *out, struct database *database);
+void report_times_json(struct cJSON *object, struct database *database); /* `times`: "order" then, else nothing */
+/// For what can't be worked out without all events. VARVE_ERROR_UNSUPPORTED, with the reason.
+int report_require_events(struct database *database, struct varve_message *message);
 
 #endif

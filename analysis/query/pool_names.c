@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/query/pool_names.h"
+#include "analysis/query/segment_query.h"
 
 #include "analysis/query/database.h"
-#include "analysis/query/segment_query.h"
 
 #include <stdio.h>
 

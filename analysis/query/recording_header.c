@@ -6,10 +6,8 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/terminal.h"
-#include "analysis/query/attached_note.h"
-#include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
 #include "analysis/query/loss_note.h"
+#include "analysis/query/database.h"
 #include "analysis/query/total_query.h"
 
 #include <stdio.h>

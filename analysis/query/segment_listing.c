@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/query/segment_listing.h"
+#include "analysis/query/segment_query.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
-#include "analysis/query/cached_memory.h"
-#include "analysis/query/ladder_query.h"
-#include "analysis/query/pool_names.h"
-#include "analysis/query/block_owners.h"
 #include "analysis/query/database.h"
-#include "analysis/query/segment_query.h"
 #include "trace/layout.h"
 
 #include <inttypes.h>

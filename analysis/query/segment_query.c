@@ -10,7 +10,7 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 #include "base/error.h"
 #include "trace/layout.h"
 #include "trace/record.h"

@@ -3,7 +3,7 @@
  * A list is loaded by bytes times score, so that a large doubt comes before a small certainty. What is alive and
  * accused of nothing is counted, too: a process that was killed has not released what it was using.
  */
-#include "analysis/query/storage_leaks.h"
+#include "analysis/query/storage_summary.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
@@ -12,8 +12,7 @@
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/query_selection.h"
-#include "analysis/query/callsite_stack.h"
-#include "analysis/query/storage_summary.h"
+#include "analysis/query/callsite_query.h"
 #include "base/error.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small texts of the user's, read whole. hidden_lines.c and report/leak_suppress.c call it. */
-#include "analysis/query/user_file.h"
+#include "analysis/query/hidden_lines.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "base/error.h"

@@ -12,12 +12,9 @@
  * release_available come before the wait. If several explanations fit, the request's own chain is preferred:
  * placement is the same, and only two counters differ.
  */
-#include "analysis/replay/attribute_releases.h"
+#include "analysis/replay/replay_session.h"
 
-#include "analysis/replay/replay_compare.h"
-#include "analysis/replay/replay_play.h"
-#include "analysis/history/infer_scan.h"
-#include "analysis/replay/conflict_search.h"
+#include "analysis/history/infer_device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each answer only ever changes in one direction, so that the search ends. */
-#include "analysis/replay/conflict_search.h"
+#include "analysis/replay/replay_session.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/replay/replay_play.h"
-#include "analysis/replay/replay_session.h"
 
 #define ATTEMPTS_MAX 1000
 #define GRAIN 512

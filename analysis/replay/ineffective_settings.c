@@ -3,10 +3,10 @@
  * Rules: reference of the settings in PyTorch's c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size,
  * get_free_block, garbage_collect_cached_blocks) and what alloc/policy takes of them.
  */
-#include "analysis/replay/ineffective_settings.h"
+#include "analysis/replay/replay_before.h"
 
 #include "analysis/base/number_format.h"
-#include "analysis/history/infer_settings.h"
+#include "analysis/history/infer_device.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,14 +3,9 @@
 #include "analysis/replay/replay.h"
 
 #include "analysis/base/monotonic.h"
-#include "analysis/replay/replay_compare.h"
-#include "analysis/history/infer_contradiction.h"
-#include "analysis/replay/history_writer.h"
-#include "analysis/replay/conflict_search.h"
-#include "analysis/history/infer_device.h"
-#include "analysis/history/infer_settings.h"
-#include "analysis/replay/replay_play.h"
 #include "analysis/replay/replay_session.h"
+#include "analysis/history/infer_device.h"
+#include "analysis/replay/history_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /*
  * A history's requests, made again to an allocator on a simulated device: so that the recorded decisions come out
  * again, or under other rules. What the recording leaves open is inferred first (history/infer_device.h), once; the
- * result is then played (replay_play.h), as often as one likes.
+ * result is then played (replay_session.h), as often as one likes.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_REPLAY_H
 #define VARVE_ANALYSIS_REPLAY_REPLAY_H
@@ -10,8 +10,7 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 #include "analysis/replay/replay_emit.h"
-#include "analysis/history/infer_limit.h"
-#include "analysis/history/infer_settings.h"
+#include "analysis/history/infer_device.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -36,4 +36,21 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
 int replay_recorded_peak(const struct history_device *device, int64_t *peak_out);
 struct replay_figures replay_figures_of(const struct replay_result *result);
 
+/*
+ * Settings of a replay that cannot take effect, and why: by the allocator's rules, on this history. Called by the
+ * command, which says so instead of letting equal figures look like a result.
+ */
+
+#define REPLAY_INEFFECTIVE_MAX 16
+#define REPLAY_REASON_BYTES 224
+
+struct replay_ineffective {
+    const char *setting; /* static: name of PyTorch's, or an option of the command */
+    char reason[REPLAY_REASON_BYTES];
+};
+
+/// Those of `options` that had no effect on the replay that gave `result`; their number.
+size_t replay_ineffective(const struct history *history, const struct replay_options *options,
+                          const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX]);
+
 #endif

@@ -3,11 +3,11 @@
  * Records number streams in the order of their first appearance, the history has an order of its own; a number is
  * learned when it first appears, which is in a record of a request for that stream.
  */
-#include "analysis/replay/replay_compare.h"
+#include "analysis/replay/replay_session.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/replay/history_writer.h"
-#include "analysis/history/infer_scan.h"
+#include "analysis/history/infer_device.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

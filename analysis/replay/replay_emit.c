@@ -6,7 +6,6 @@
  */
 #include "analysis/replay/replay_emit.h"
 
-#include "analysis/replay/replay_compare.h"
 #include "analysis/replay/replay_session.h"
 
 #include <dlfcn.h>

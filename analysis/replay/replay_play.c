@@ -10,15 +10,12 @@
  * it is called where releases are that no request follows; others cannot be distinguished from those of the
  * out-of-memory chain, which belong to the history's policy.
  */
-#include "analysis/replay/replay_play.h"
+#include "analysis/replay/replay_session.h"
 
 #include "analysis/base/progress.h"
-#include "analysis/replay/attribute_releases.h"
-#include "analysis/replay/replay_compare.h"
 #include "analysis/base/key_map.h"
 #include "analysis/history/infer_ranges.h"
-#include "analysis/history/infer_scan.h"
-#include "analysis/replay/conflict_search.h"
+#include "analysis/history/infer_device.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -5,7 +5,6 @@
  */
 #include "analysis/replay/replay_session.h"
 
-#include "analysis/replay/replay_compare.h"
 #include "analysis/replay/replay_emit.h"
 
 #include <stdlib.h>

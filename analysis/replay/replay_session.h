@@ -73,4 +73,77 @@ void replay_session_close(struct replay *replay);
 int replay_pool_enter(struct replay *replay, uint16_t pool);
 int replay_pool_leave(struct replay *replay, uint16_t pool);
 
+/*
+ * Who completed blocks and released segments: the program by empty_cache, or a request on its way through the
+ * out-of-memory chain. Called by replay_play.c for everything with completions or releases in front of a request.
+ */
+
+/// Whether the free that event `completion` completes, right behind its request, was deferred all the same: a
+/// request came between that failed, or got a new segment, where it would else have found the block.
+int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out);
+/// From the cursor: completions, releases, and the request behind them.
+int replay_attribute_releases(struct replay *replay);
+/// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is
+/// returned in `end_out`.
+int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out);
+
+/*
+ * The conflict search: what a recording leaves open is answered in the likeliest way, and a replay that then goes wrong
+ * is begun anew with the next answer. Called by replay.c, and by what meets an open question.
+ */
+
+/// Whether `completion`, in front of event `request`, came with a wait: what is known, else what is likely.
+bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely);
+/// After a mismatch: another answer that may be right; false if there is none.
+bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints);
+
+/*
+ * The calls that a program made, made again: the history shows what the allocator did, not what it was asked. In
+ * the order of the history, so that its decisions come out again (replay_follow), or under other rules, wherever
+ * the blocks lie then (replay_whatif). Called by replay.c.
+ */
+
+/* The next request of the program. */
+struct replay_request {
+    size_t event; /* alloc or oom */
+    uint64_t bytes;
+    uint16_t stream, pool;
+};
+
+/// Play all events; stops at the first mismatch. Errors: those of the allocator that are no decision.
+int replay_follow(struct replay *replay);
+int replay_make_start(struct replay *replay, struct varve_message *message);
+/// The start is made: what comes from now on counts.
+int replay_note_start(struct replay *replay);
+bool replay_request_at(const struct replay *replay, size_t index, struct replay_request *request_out);
+int replay_malloc(struct replay *replay, const struct replay_request *request);
+/// The pseudo stream that holds the block back whose free event `completion` completes.
+uint64_t replay_pseudo_stream(const struct replay *replay, size_t deferred);
+uint64_t replay_completion_stream(size_t completion);
+
+/// The requests of the history in their order, wherever they land.
+int replay_whatif(struct replay *replay, struct replay_result *result, struct varve_message *message);
+
+/*
+ * Record against event: every record of the allocator that PyTorch's history has too must be the event at the
+ * cursor, in action, address, size and stream, and moves the cursor on; and at the end segment against segment.
+ * Here are also the addresses that the simulated device gives to segments: those that the history has next.
+ */
+
+/// varve_alloc_recorder.record
+void replay_compare_record(void *context, const struct varve_record *record);
+/// varve_sim_address: segments and reservations lie where the history has them.
+int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
+                        const struct varve_device_reservation *reservation, uint64_t *addr_out);
+int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
+                            const struct varve_device_reservation *reservation, uint64_t *addr_out);
+/// varve_sim_options.grant: none where the history was refused; how full the device was, it does not say.
+int replay_grant(void *context);
+/// The event at the cursor did not come; instead … The first call counts.
+void replay_differs(struct replay *replay, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void replay_event_text(const struct replay *replay, size_t index, char *buffer, size_t bytes);
+
+/// Compare the allocator's segments with the history's; the first difference in `result`.
+int replay_final(struct replay *replay, struct replay_result *result);
+
 #endif

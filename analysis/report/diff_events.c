@@ -9,7 +9,7 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 #include "analysis/report/diff_stacks.h"
 
 #include <inttypes.h>

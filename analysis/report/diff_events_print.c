@@ -13,7 +13,7 @@
 #include "analysis/query/database.h"
 #include "analysis/report/diff_events.h"
 #include "analysis/query/loss_note.h"
-#include "analysis/query/callsite_stack.h"
+#include "analysis/query/callsite_query.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -16,7 +16,6 @@
 #include "analysis/report/diff_stacks.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/segment_query.h"
-#include "analysis/query/callsite_stack.h"
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 

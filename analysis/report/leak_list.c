@@ -12,11 +12,9 @@
 #include "analysis/base/terminal.h"
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
-#include "analysis/report/leak_suppress.h"
 #include "analysis/query/loss_note.h"
+#include "analysis/report/leak_suppress.h"
 #include "analysis/query/query_selection.h"
-#include "analysis/query/callsite_stack.h"
 #include "base/error.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #ifndef VARVE_ANALYSIS_REPORT_LEAK_LIST_H
 #define VARVE_ANALYSIS_REPORT_LEAK_LIST_H
 
-#include "analysis/query/callsite_groups.h"
+#include "analysis/query/callsite_query.h"
 #include "analysis/report/leak_moment.h"
 #include "analysis/query/line_together.h"
 

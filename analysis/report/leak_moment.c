@@ -10,7 +10,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
-#include "analysis/query/kept_note.h"
+#include "analysis/query/loss_note.h"
 #include "analysis/query/segment_query.h"
 #include "analysis/query/query_selection.h"
 #include "base/error.h"

@@ -3,8 +3,8 @@
 #include "analysis/report/leak_suppress.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/query/callsite_stack.h"
-#include "analysis/query/user_file.h"
+#include "analysis/query/callsite_query.h"
+#include "analysis/query/hidden_lines.h"
 #include "base/error.h"
 
 #include <fnmatch.h>

@@ -9,7 +9,7 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/base/table.h"
 #include "analysis/query/database.h"
-#include "analysis/query/callsite_groups.h"
+#include "analysis/query/callsite_query.h"
 #include "analysis/query/recording_header.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/report/report_cupti.h"

@@ -9,7 +9,6 @@
 #include "analysis/query/database.h"
 #include "analysis/report/report_title.h"
 #include "analysis/report/report_section.h"
-#include "analysis/query/storage_leaks.h"
 #include "analysis/query/storage_summary.h"
 #include "base/error.h"
 

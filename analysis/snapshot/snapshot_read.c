@@ -14,7 +14,6 @@
 #include "analysis/snapshot/snapshot_segment.h"
 #include "analysis/snapshot/snapshot_settings.h"
 #include "analysis/history/history_read.h"
-#include "analysis/history/skipped_events.h"
 #include "analysis/base/progress.h"
 
 #include <stdio.h>

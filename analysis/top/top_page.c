@@ -13,7 +13,6 @@
 #include "analysis/base/terminal.h"
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
-#include "analysis/query/callsite_groups.h"
 #include "analysis/query/query_print.h"
 
 #include <inttypes.h>

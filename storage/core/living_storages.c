@@ -3,7 +3,7 @@
  * References between storages are those of views to their bases and of attachments. What the program refers to, and
  * what that keeps alive, is reached; the rest keeps itself alive, as unreachable cycles do in a collector of garbage.
  */
-#include "storage/core/living_storages.h"
+#include "storage/core/storage_object.h"
 
 #include <stdlib.h>
 

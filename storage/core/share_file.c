@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files as storages, in the modes of numpy.memmap. */
 #include "storage/core/storage_object.h"
-#include "storage/core/share_mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,9 +3,6 @@
  * Mappings begin at a page, elements where they are said to: what lies between is mapped too. Called by
  * share_memory.c and share_file.c.
  */
-#include "storage/core/share_mapping.h"
-
-#include "storage/core/storage_emit.h"
 #include "storage/core/storage_object.h"
 
 #include <errno.h>

@@ -14,7 +14,6 @@
  * A segment may come from anybody, so what attaches believes nothing of it.
  */
 #include "storage/core/storage_object.h"
-#include "storage/core/share_mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,6 @@
  * Copies that do not wait for each other. They go by the streams of the memory that a device does them for, one after
  * the other, so that small ones overlap and large ones share the device's copy engines.
  */
-#include "storage/core/storage_copy.h"
 #include "storage/core/storage_object.h"
 
 #define BATCH_MEMORIES_MAX 16U

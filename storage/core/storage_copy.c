@@ -4,13 +4,9 @@
  * own memory its copies do what needs no look at elements, and kernels what does. Without kernels the rest goes through
  * host memory: the bytes that the elements span come over, are worked on, and go back.
  */
-#include "storage/core/storage_copy.h"
-#include "storage/core/storage_emit.h"
 #include "storage/core/storage_object.h"
-#include "storage/core/storage_transfer.h"
 #include "storage/cuda/gpu_copy.h"
-#include "storage/tensors/element_check.h"
-#include "storage/tensors/element_copy.h"
+#include "storage/tensors/element_loop.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How storages come to be: with memory of their own, or around somebody else's. */
-#include "storage/core/storage_copy.h"
-#include "storage/core/storage_emit.h"
 #include "storage/core/storage_object.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/core/storage_emit.h"
+#include "storage/core/storage_object.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 

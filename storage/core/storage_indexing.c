@@ -3,10 +3,7 @@
  * Index plans on storages, in host memory and on a device that has kernels. On other devices what is indexed is copied
  * to host memory, as a whole, and back.
  */
-#include "storage/core/storage_copy.h"
-#include "storage/core/storage_emit.h"
 #include "storage/core/storage_object.h"
-#include "storage/core/storage_transfer.h"
 #include "storage/cuda/gpu_index.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/core/storage_memory.h"
-#include "storage/core/storage_transfer.h"
+#include "storage/core/storage_object.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

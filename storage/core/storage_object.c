@@ -5,7 +5,6 @@
  */
 #include "storage/core/storage_object.h"
 
-#include "storage/core/storage_emit.h"
 #include "base/error.h"
 #include "trace/emit.h"
 

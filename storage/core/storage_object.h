@@ -8,6 +8,7 @@
 #define VARVE_STORAGE_CORE_STORAGE_OBJECT_H
 
 #include "storage/core/storage_memory.h"
+#include "storage/storage.h"
 
 #define OBJECT_NAME_BYTES 64
 
@@ -87,5 +88,90 @@ static inline struct varve_storage *object_base(struct varve_storage *storage)
 {
     return storage->base != NULL ? storage->base : storage;
 }
+
+/* All storages that are alive at a moment, kept alive while they are looked at. */
+
+struct living_entry {
+    struct varve_storage *storage; /* with a reference of ours */
+    uint32_t references;           /* at that moment, without ours */
+    uint32_t internal;             /* of them, those of other storages: views and attachments */
+    bool is_reached;               /* from a storage that the program has a reference to */
+};
+
+struct living {
+    struct living_entry *entries; /* by id */
+    size_t count, capacity;
+};
+
+/// Errors: VARVE_ERROR_NO_MEMORY, with nothing held.
+int living_open(struct living *living, struct varve_message *message);
+/// Gives the references back: what nobody else has goes.
+void living_close(struct living *living);
+/// The entry of a storage; NULL: it came later.
+struct living_entry *living_find(const struct living *living, const struct varve_storage *storage);
+
+static inline uint32_t living_external(const struct living_entry *entry)
+{
+    return entry->references > entry->internal ? entry->references - entry->internal : 0;
+}
+
+/* A piece of a file in the process' addresses, as the memory of a storage. */
+
+enum mapping_access {
+    MAPPING_READ,
+    MAPPING_WRITE, /* changes reach the file */
+    MAPPING_COPY,  /* changes stay here */
+};
+
+/// The storage of `geometry` at `offset` bytes of the file, which has that many bytes; `what` names it in messages,
+/// `kind` is the event. The descriptor stays the caller's. Errors: VARVE_ERROR_NO_MEMORY, PERMISSION, IO.
+int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_access access, enum varve_kind kind,
+                    enum varve_dtype dtype, const struct varve_geometry *geometry, struct varve_storage **storage_out,
+                    struct varve_message *message);
+/// A message about a file, with what errno says; returns the error that stands for it.
+int mapping_error(const char *what, const char *action, struct varve_message *message);
+
+/* Bytes between host memory and a device's. */
+
+/// Without effect on NULL. Pinned memory that the device still reads is waited for.
+void staging_close(struct staging *staging);
+
+/// Copy to (`is_fetch`: from) the device, behind what `stream` has. The bytes are there when it returns. Threads: any;
+/// large ones to one memory's device go one after the other. Errors: the device's, VARVE_ERROR_UNSUPPORTED (it
+/// copies nothing).
+int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host, uint64_t bytes, bool is_fetch,
+                   uint64_t stream, struct varve_message *message);
+
+/* Elements from one memory to another. */
+
+/* What a device's work is ordered by. Work of the processor has been done when a call returns, in any case. */
+struct copy_order {
+    uint64_t stream;
+    bool is_asynchronous; /* what the device does by itself may go on behind the call */
+};
+
+/// As varve_array_copy, in whatever memory both lie. Errors: VARVE_ERROR_UNSUPPORTED, the device's.
+int copy_elements(struct varve_memory *target_memory, const struct varve_array *target,
+                  struct varve_memory *source_memory, const struct varve_array *source, struct copy_order order,
+                  struct varve_message *message);
+/// As varve_array_fill, in whatever memory. Errors: as copy_elements.
+int fill_elements(struct varve_memory *memory, const struct varve_array *array, struct varve_scalar value,
+                  struct copy_order order, struct varve_message *message);
+
+/*
+ * What happens to storages becomes records of the process' trace: the only module where they get their fields. Without
+ * a recording session it costs a call, a load and a branch.
+ */
+
+/// The storage was created, is about to go, is a new view, shared or mapped: `arg` as the list of events says, of the
+/// kinds that leave it to the caller.
+void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t arg);
+/// It looks like a leak, to the tracker, which has a reference of its own; the cause says why, as far as that
+/// lies in the object.
+void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns);
+/// Elements of `source`, at an address, came to the target: copied, converted or brought from another memory. Its
+/// storage's id, or 0.
+void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory, const struct varve_array *source,
+               uint64_t source_id);
 
 #endif

@@ -3,7 +3,6 @@
  * Operators on storages: by the processor where it can address the operands, by kernels where their device has some,
  * and else by the processor on copies in host memory.
  */
-#include "storage/core/storage_copy.h"
 #include "storage/core/storage_object.h"
 
 #include "storage/cuda/gpu_operators.h"

@@ -3,8 +3,7 @@
  * What is alive, and what of it looks like a leak. Each storage is accused of one thing at most, of the
  * surest that holds.
  */
-#include "storage/core/storage_emit.h"
-#include "storage/core/living_storages.h"
+#include "storage/core/storage_object.h"
 #include "base/error.h"
 #include "trace/emit.h"
 #include "trace/record.h"

@@ -5,7 +5,7 @@
  * while the device reads the other. From the device the driver's own way is the faster one (measured on an H100: 16.6
  * against 8.7 GB/s; to it 9.4 against 10.2).
  */
-#include "storage/core/storage_transfer.h"
+#include "storage/core/storage_object.h"
 
 #include <pthread.h>
 #include <stdlib.h>

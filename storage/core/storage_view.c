@@ -3,7 +3,6 @@
  * Views: other shapes of the same bytes. A view of a view is one of its base, so that a chain of them is never
  * longer than one.
  */
-#include "storage/core/storage_emit.h"
 #include "storage/core/storage_object.h"
 
 /* A view with the storage's own geometry, to be changed and then checked by view_end. NULL: no memory. */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operands without gaps go to the kernels that read vectors, all others to those that walk. */
 #include "storage/cuda/gpu_copy.h"
-#include "storage/cuda/kernel_launch.h"
+#include "storage/cuda/gpu_operators.h"
 
-#include "storage/tensors/element_copy.h"
 #include "storage/tensors/element_loop.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arange, uniform and normal, into contiguous results. */
-#include "storage/cuda/kernel_launch.h"
+#include "storage/cuda/gpu_operators.h"
 
 #include "storage/tensors/element_loop.h"
 

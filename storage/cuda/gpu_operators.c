@@ -5,12 +5,9 @@
  */
 #include "storage/cuda/gpu_operators.h"
 #include "storage/cuda/gpu_copy.h"
-#include "storage/cuda/kernel_launch.h"
 
-#include "storage/tensors/element_check.h"
-#include "storage/tensors/element_copy.h"
 #include "storage/tensors/element_loop.h"
-#include "storage/tensors/gemm.h"
+#include "storage/tensors/operands.h"
 
 static const char *const kernel_names[KERNEL_LIMIT] = {
 #define NAME_ELEMENTWISE(name, TYPE)                           \

@@ -5,10 +5,10 @@
  */
 #include "storage/cuda/gpu_copy.h"
 #include "storage/cuda/cublas.h"
-#include "storage/cuda/kernel_launch.h"
+#include "storage/cuda/gpu_operators.h"
 
 #include "storage/tensors/element_loop.h"
-#include "storage/tensors/gemm.h"
+#include "storage/tensors/operands.h"
 
 #include <limits.h>
 

@@ -4,7 +4,7 @@
  * neighbour, else by columns. Where there are few results, each is made of parts, which a second launch
  * brings together.
  */
-#include "storage/cuda/kernel_launch.h"
+#include "storage/cuda/gpu_operators.h"
 
 #include <stdlib.h>
 

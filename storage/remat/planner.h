@@ -6,13 +6,51 @@
 #ifndef VARVE_STORAGE_REMAT_PLANNER_H
 #define VARVE_STORAGE_REMAT_PLANNER_H
 
-#include "storage/remat/neighbour_classes.h"
+#include "storage/remat.h"
 #include "storage/remat/remat_graph.h"
-#include "storage/remat/remat_pool.h"
 #include "storage/remat/remat_regions.h"
-#include "storage/remat/remat_score.h"
 #include "storage/remat/tournament.h"
 #include "storage/remat/twister.h"
+
+/*
+ * Heuristics as data, and scores as numbers: correctly rounded quotients of integers, as Python's int / int is, so that
+ * decisions are those of the published simulator.
+ */
+
+__extension__ typedef unsigned __int128 score_wide;
+
+/* num / den; den 0: infinite. */
+struct score {
+    int64_t num;
+    score_wide den;
+};
+
+/// The nearest double to num / den, ties to even; infinite for den 0.
+double score_round(struct score score);
+/// Within 2^-50 of its size.
+static inline double score_estimate(struct score score)
+{
+    return (double)score.num / (double)score.den;
+}
+
+/*
+ * The storages that may be evicted, in the order in which they became so. An entry that leaves is a gap, which goes
+ * when there are more gaps than entries.
+ */
+
+struct remat_pool {
+    uint32_t *slots;                /* storages; VARVE_REMAT_NONE: a gap */
+    uint32_t used, capacity, count; /* count: without gaps */
+    uint64_t bytes;                 /* sizes of these */
+};
+
+void pool_free(struct remat_pool *pool);
+/// At the end; without effect if it is in the pool. False: no memory, and it is not.
+bool pool_append(struct remat_pool *pool, struct remat_graph *graph, uint32_t storage);
+/// Without effect if it is not in the pool.
+void pool_remove(struct remat_pool *pool, struct remat_graph *graph, uint32_t storage);
+/// Without gaps: entry i is the i-th.
+void pool_compact(struct remat_pool *pool, struct remat_graph *graph);
 
 #define REMAT_SUM_LIMIT (UINT64_C(1) << 62) /* of sizes, and of the clock */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/remat/remat_reach.h"
+#include "storage/remat/remat_regions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/remat/remat_score.h"
+#include "storage/remat/planner.h"
 
 #include <math.h>
 #include <string.h>

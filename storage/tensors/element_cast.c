@@ -3,7 +3,7 @@
  * One loop for each pair of types, made of how a type is read and how it is written: 10 + 10 rules give 100 loops. Each
  * is compiled twice on x86-64: for any processor, and for those with AVX2.
  */
-#include "storage/tensors/element_cast.h"
+#include "storage/tensors/element_loop.h"
 
 #include "storage/tensors/element.h"
 #include "storage/tensors/half.h"

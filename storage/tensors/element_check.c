@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/tensors/element_check.h"
-
 #include "storage/tensors/element_loop.h"
 
 #include <inttypes.h>

@@ -3,12 +3,7 @@
  * Copies between arrays of any strides and types. One type goes by moves, two by runs that are converted; runs with
  * strides are gathered into a buffer first and scattered from one afterwards.
  */
-#include "storage/tensors/element_copy.h"
-
-#include "storage/tensors/element_cast.h"
-#include "storage/tensors/element_check.h"
 #include "storage/tensors/element_loop.h"
-#include "storage/tensors/element_move.h"
 
 #include <stdlib.h>
 #include <string.h>

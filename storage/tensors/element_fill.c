@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One element, converted once, repeated over an array. */
-#include "storage/tensors/element_cast.h"
-#include "storage/tensors/element_check.h"
 #include "storage/tensors/element_loop.h"
-#include "storage/tensors/element_move.h"
 
 #include <string.h>
 

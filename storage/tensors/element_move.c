@@ -5,7 +5,7 @@
  * way out. Rows that lie a power of two apart share a set of the cache, so nothing of the source is
  * needed a second time.
  */
-#include "storage/tensors/element_move.h"
+#include "storage/tensors/element_loop.h"
 
 #include "storage/tensors/element.h"
 

@@ -5,10 +5,8 @@
  */
 #include "storage/tensors/operands.h"
 
-#include "storage/tensors/element_cast.h"
-#include "storage/tensors/element.h"
 #include "storage/tensors/element_loop.h"
-#include "storage/tensors/element_move.h"
+#include "storage/tensors/element.h"
 #include "storage/tensors/exponential.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * cblas_sgemm and cblas_dgemm are taken from a library at run time, so that libvarve.so needs none. Without one, and
  * for integers, products are added to a strip of a row of the result, for four rows of b at a time.
  */
-#include "storage/tensors/gemm.h"
+#include "storage/tensors/operands.h"
 
 #include "storage/tensors/element.h"
 

@@ -3,11 +3,8 @@
  * Operators without inputs: numbers that depend on their place alone, so that any part of an array can be made anew,
  * and the same on another device.
  */
-#include "storage/tensors/operator_table.h"
+#include "storage/tensors/operands.h"
 
-#include "storage/tensors/element_cast.h"
-#include "storage/tensors/element_check.h"
-#include "storage/tensors/element_copy.h"
 #include "storage/tensors/element_loop.h"
 
 #include <math.h>

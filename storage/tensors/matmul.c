@@ -3,11 +3,8 @@
  * matmul: operands as gemm wants them, in f64, f32 or i64 and with one dense axis, and the batch of matrices walked.
  * What does not lie so is set aside first.
  */
-#include "storage/tensors/gemm.h"
 #include "storage/tensors/operands.h"
 
-#include "storage/tensors/element_check.h"
-#include "storage/tensors/element_copy.h"
 #include "storage/tensors/element_loop.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/tensors/operands.h"
 
-#include "storage/tensors/element_check.h"
-#include "storage/tensors/element_copy.h"
+#include "storage/tensors/element_loop.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/tensors/operator_table.h"
+#include "storage/tensors/operands.h"
 
-#include "storage/tensors/element_check.h"
+#include "storage/tensors/element_loop.h"
 
 enum operation_kind operation_kind(enum varve_operator code)
 {

@@ -6,11 +6,8 @@
  */
 #include "storage/tensors/operands.h"
 
-#include "storage/tensors/element_cast.h"
-#include "storage/tensors/element_copy.h"
-#include "storage/tensors/element.h"
 #include "storage/tensors/element_loop.h"
-#include "storage/tensors/element_move.h"
+#include "storage/tensors/element.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/target.h"
 
-#include "analysis/dtr/dtr_check.h"
+#include "analysis/dtr/dtr_log.h"
 #include "analysis/base/input_stream.h"
 
 #include <stdlib.h>

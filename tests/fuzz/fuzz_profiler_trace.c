@@ -6,7 +6,7 @@
 #include "fuzz/target.h"
 
 #include "analysis/base/input_stream.h"
-#include "analysis/import/import_profiler.h"
+#include "analysis/import/import_log.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 
 #include "analysis/base/input_stream.h"
 #include "analysis/import/import_log.h"
-#include "analysis/import/import_rmm.h"
 
 #include <stdlib.h>
 #include <string.h>

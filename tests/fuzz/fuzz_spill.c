@@ -6,7 +6,7 @@
  */
 #include "fuzz/target.h"
 
-#include "trace/collector/traced_process.h"
+#include "trace/collector/collector.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"

@@ -10,7 +10,6 @@
 #include "trace/callsites/callsite_intern.h"
 #include "trace/callsites/callsite_output.h"
 #include "trace/callsites/callsite_reader.h"
-#include "trace/callsites/callsite_resolver.h"
 
 #include <assert.h>
 

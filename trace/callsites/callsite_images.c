@@ -5,7 +5,7 @@
  * after its first allocation, and held. If its name leads elsewhere already, /proc has it: the program's file as `exe`,
  * for whoever records, others in `map_files`, for root alone. Called by callsite_reader.c.
  */
-#include "trace/callsites/callsite_images.h"
+#include "trace/callsites/callsite_reader.h"
 
 #include "base/grown_array.h"
 

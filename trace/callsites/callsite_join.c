@@ -6,13 +6,12 @@
  * totals are written.
  */
 #include "base/grown_array.h"
-#include "trace/model/derive_join.h"
+#include "trace/model/derive.h"
 #include "trace/store/small_tables.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/stack_merge.h"
 #include "trace/callsites/callsite_output.h"
 #include "trace/callsites/callsite_reader.h"
-#include "trace/callsites/callsite_resolver.h"
 #include "base/error.h"
 #include "trace/writer.h"
 

@@ -5,16 +5,65 @@
 
 #include "base/hash_index.h"
 #include "base/range_set.h"
-#include "trace/format/callsite_format.h"
-#include "trace/callsites/callsites.h"
-#include "trace/callsites/callsite_images.h"
 #include "trace/callsites/callsite_intern.h"
 #include "trace/callsites/callsite_pairs.h"
-#include "trace/callsites/callsite_unroll.h"
+#include "trace/callsites/callsites.h"
+#include "trace/format/callsite_format.h"
+#include "trace/symbols/elf_image.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Whole stacks out of a call-site file's nodes, for those who want each stack by itself. */
+
+struct unroll_node {
+    uint64_t frame;
+    uint32_t parent;
+};
+
+/* The nodes of one file. All zero: none. */
+struct unroll {
+    struct unroll_node *nodes; /* of number n at [n] */
+    size_t capacity;
+};
+
+/* An entry of tag STACK and its payload. */
+struct unroll_stack {
+    struct callsite_file_entry entry;
+    struct callsite_file_stack stack; /* the payload begins here */
+    uint64_t frames[2 * CALLSITE_FILE_DEPTH_MAX];
+};
+
+/// Take the nodes of a sound entry of tag NATIVE or PYTHON; false: no memory.
+bool unroll_take(struct unroll *unroll, const struct callsite_file_entry *entry, const uint8_t *payload);
+/// The stack of a sound entry of tag SITE; false if it names nodes that are not there, or more than a stack has.
+bool unroll_site(const struct unroll *unroll, const uint8_t *payload, struct unroll_stack *out);
+void unroll_free(struct unroll *unroll);
+
+/* The files of programs and libraries as they ran: taken while the process lives, for what is named later. */
+
+struct images_entry {
+    struct symbols_image image;
+    char *path; /* by which it was known then */
+};
+
+/* All zero: none. */
+struct images {
+    struct images_entry **entries; /* each stays where it is */
+    size_t count, capacity;
+};
+
+/// Keep the file of that name, if it is one.
+void images_keep(struct images *images, const char *path);
+/// Keep the program that this process runs, under the name that the kernel has for it.
+void images_keep_program(struct images *images, int32_t pid);
+/// What was mapped at `base` and has this build id, or, without one, is called so; by its name, or as the process
+/// (`pid`; 0: it is not known) has it. NULL: it is not to be found, but may still have its name; of one that has not
+/// it is an image without contents. Borrowed until images_free.
+struct symbols_image *images_find(struct images *images, const char *path, const uint8_t *build_id,
+                                  size_t build_id_bytes, int32_t pid, uint64_t base);
+void images_free(struct images *images);
 
 struct callsites_module {
     uint64_t bias;

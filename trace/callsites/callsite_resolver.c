@@ -5,14 +5,13 @@
  * are resolved in order of module and address, so that few debug files are open at a time and each is read in one
  * sweep; then symbols are numbered in the order of the frames. Called by callsite_output.c.
  */
-#include "trace/callsites/callsite_resolver.h"
+#include "trace/callsites/callsite_output.h"
 
 #include "base/grown_array.h"
 #include "base/thread.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
-#include "trace/callsites/compiled_code.h"
 #include "trace/callsites/callsite_intern.h"
 #include "trace/callsites/frame_kinds.h"
 #include "trace/callsites/callsite_reader.h"

@@ -3,7 +3,7 @@
  * Keeps the nodes of a call-site file as they are in it, and follows a call site's outwards. Called by
  * callsite_reader.c where somebody listens.
  */
-#include "trace/callsites/callsite_unroll.h"
+#include "trace/callsites/callsite_reader.h"
 
 #include "base/grown_array.h"
 

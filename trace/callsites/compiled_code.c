@@ -5,7 +5,7 @@
  * and may have gone or be anything by now: it is read whole, if it is no more than one such file may be, and what is no
  * plain text in it is no comment. Called by callsite_resolver.c.
  */
-#include "trace/callsites/compiled_code.h"
+#include "trace/callsites/callsite_output.h"
 
 #include "base/grown_array.h"
 

@@ -4,10 +4,9 @@
  * a pattern costs little: those with a fixed first character lie in a list of their own per character. A pattern is no
  * glob of fnmatch, to which the brackets of `operator new[]` and the bytes of names in other encodings mean something.
  */
-#include "trace/callsites/plumbing.h"
+#include "trace/callsites/frame_kinds.h"
 
 #include "base/error.h"
-#include "trace/callsites/frame_kinds.h"
 #include "trace/writer.h"
 
 #include <stdlib.h>

@@ -9,22 +9,160 @@
 #ifndef VARVE_TRACE_COLLECTOR_COLLECTOR_H
 #define VARVE_TRACE_COLLECTOR_COLLECTOR_H
 
-#include "trace/collector/own_allocators.h"
-#include "trace/collector/memory_bounds.h"
+#include "base/error.h"
+#include "trace/collect.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/live_figures.h"
-#include "trace/collector/traced_process.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
+#include "trace/format/session_format.h"
+#include "trace/model/group_leaders.h"
 #include "trace/record.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
-#include "base/error.h"
-#include "trace/collect.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Processes of the recording come and go. */
+
+struct collector;
+struct session_directory;
+
+struct traced_process {
+    uint32_t id;
+    int32_t pid;
+    struct process_control *control; /* NULL once closed */
+    int pidfd;                       /* -1: not to be had */
+    uint32_t rings_seen;             /* ring numbers below were opened or given up */
+    bool late_opened;
+    bool has_ended;       /* no thread of it can emit any more */
+    bool is_replaced;     /* by exec: another image runs under its pid */
+    bool was_executing;   /* is_closed: the last that it did was to exec */
+    bool saw_end;         /* its rings were counted after it had ended */
+    bool is_child;        /* of the collector: waitpid will report how it ended */
+    bool is_closed;       /* all its rings are retired, its row is final */
+    bool is_made_up;      /* its control page is gone, or damaged: this one is ours, and says little */
+    uint32_t readers;     /* open ones */
+    uint32_t rings_found; /* not counting those that the database of an interrupted recording knows */
+    int64_t start_ns, end_ns;
+    int wait_status;        /* -1 if not known */
+    uint32_t rings_missing; /* numbers given up so far: a thread that was stopped may make its ring late */
+    uint8_t *opened;        /* a bit for each ring number */
+    size_t opened_bytes;
+    uint32_t attach_limit;            /* ring numbers below were taken when the present wait began */
+    uint64_t attach_seen_ns;          /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
+    uint64_t attach_bound;            /* no record of that ring is older than this, ticks */
+    struct process_identity identity; /* as the control page had it when it was first seen */
+    bool is_ours;                     /* its pid is a number of our namespace, as far as is known */
+    int lock_fd;                      /* of the control page, whose lock says that it lives; -1: pid checks */
+    uint64_t next_search_ns;          /* when /proc may be searched for it again */
+    struct process_rss rss;
+};
+
+/* Of an interrupted recording: its row is complete, and its control page most often gone. */
+struct ended_process {
+    uint32_t id, parent_id;
+};
+
+/* A process that waitpid reported before its control page was seen. */
+struct reaped {
+    int32_t pid;
+    int wait_status;
+    uint64_t peak_rss_bytes;
+};
+
+#define REAPED_KEPT 256U
+
+int collect_processes_discover(struct collector *collector, uint64_t *bound);
+void collect_processes_check(struct collector *collector);
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status, uint64_t peak_rss_bytes);
+/// An image that `identity` names has recorded something, and has not executed another program since.
+bool collect_process_has_page(const struct collector *collector, const struct process_identity *identity);
+/// The pid of the process image with this number if it still runs, else 0.
+int32_t collect_process_alive(const struct session_directory *directory, uint32_t id);
+/// A process of the session may still record something, whether it has a page yet or not: it found the
+/// session, or was forked from one that did, or has just been started with the session in its environment.
+bool collect_session_lives(struct collector *collector);
+/// Announce the call sites of a process, which are in a file of their own or in the reserve.
+int collect_process_callsites(struct collector *collector, uint32_t id);
+/// Those that are in the reserve get a file, before their slot is released.
+int collect_process_callsites_keep(struct collector *collector, const struct traced_process *process);
+/// Its control page, and what says that it lives.
+void collect_process_release(struct traced_process *process);
+void collect_processes_close(struct collector *collector);
+/// Of an interrupted recording, after the rounds' own discovery: an ended process that has no page any more.
+bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended);
+/// How many numbers processes have taken, as far as these are followed.
+uint32_t collect_processes_announced(const struct collector *collector);
+/// Numbers of processes that could not make a page: what they did is not recorded.
+uint32_t collect_processes_unattached(const struct collector *collector);
+/// Control pages that were made, and that nobody has seen.
+uint32_t collect_processes_missing(const struct collector *collector);
+
+/* Programs whose heap no hook sees, because an allocator is linked into them. */
+
+struct collector;
+struct traced_process;
+
+/* What was found out about an executable. */
+#define KNOWN_PROGRAMS 64U
+struct known_program {
+    char path[1024];
+    const char *allocator; /* of collect_allocator_of */
+    bool has_python;       /* an interpreter is linked into it */
+};
+
+/// What is linked into the program and serves its heap, so that no hook sees it: "jemalloc" and so on, a
+/// literal; NULL: nothing known, or the file can't be read.
+const char *collect_allocator_of(const char *path);
+/// Report in `stats` if a process had such an allocator, libraries that are not recorded, or an interpreter of Python
+/// whose frames are not read. Once per process, at its end.
+int collect_allocator_row(struct collector *collector, const struct traced_process *process);
+/// After all processes: the same of the program that was started, if it came to no event and so to no row.
+int collect_allocator_launched(struct collector *collector, const char *path);
+
+/* Figures of the recording for whoever watches it (`varve top`): once a second, and only while somebody does. */
+
+struct collector;
+struct live;
+
+/* All zero: nobody has watched. */
+struct collect_live {
+    struct live *store; /* NULL: nobody watches */
+    struct leaders leaders;
+    uint64_t next_ns;        /* when to ask whether somebody does */
+    uint64_t next_moment_ns; /* when figures are due */
+};
+
+/// In every round.
+void collect_live_round(struct collector *collector, uint64_t now_ns);
+/// After the last event, before anything is put together for the database: the last figures.
+void collect_live_end(struct collector *collector);
+void collect_live_close(struct collector *collector);
+
+/* How much memory and disk the rings of all processes may have together. */
+
+struct collector;
+
+#define BOUNDS_GROUPS 16U /* different sets of control groups that are looked at */
+
+struct collect_bounds {
+    uint64_t spill_bytes_asked, spill_bytes_disk; /* for all pieces, as the user says, or 0; on the disk alone */
+    uint64_t memory_bytes;                        /* of the memory file system; 0: not known */
+    char *groups[BOUNDS_GROUPS];                  /* of the collector and of processes, as /proc/PID/cgroup has them */
+    size_t group_count;
+};
+
+/// Before the program starts. `spill_bytes_asked`: see above; `spill_bytes_disk`, `memory_bytes`: what the disk and the
+/// memory file system have room for.
+void collect_bounds_begin(struct collector *collector, uint64_t spill_bytes_asked, uint64_t spill_bytes_disk,
+                          uint64_t memory_bytes);
+/// A process of this machine's that records: its control groups count from now on.
+void collect_bounds_process(struct collector *collector, int32_t pid);
+/// Now and then: what is free changes.
+void collect_bounds_round(struct collector *collector);
+void collect_bounds_end(struct collector *collector);
 
 struct callsites;
 struct collect_execs;
@@ -200,5 +338,105 @@ void collect_lttng_abandon(struct collector *collector);
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message);
 /// TRACE.db → TRACE.ctf
 void collect_lttng_path(const char *database_path, char *path, size_t bytes);
+
+/* Memory for rings and call-site files of programs that can't open or enlarge files any more. */
+
+struct collector;
+
+/// Give what producers have asked for (struct session_growth), or refuse it, and keep slots of the reserve ready. In
+/// each round: nothing is done where nothing is wanted.
+void collect_grants(struct collector *collector);
+
+/* How much of what happens the database keeps (enum varve_keep). */
+
+struct collector;
+struct varve_message;
+
+/// Before the program starts: what collector->keep and bytes_max say, into the database and in force.
+int collect_keep_begin(struct collector *collector);
+/// With every commit.
+int collect_keep_commit(struct collector *collector);
+/// After a commit: is the database as large as it may be?
+int collect_keep_check(struct collector *collector);
+/// After the last event, before the totals are written: where only totals are kept, small call sites are put together.
+int collect_keep_join(struct collector *collector, varve_collect_progress progress, void *context,
+                      struct varve_message *message);
+/// A recording is continued whose stored events have been derived again: the same is in force, and what nobody knows is
+/// counted.
+int collect_keep_resume(struct collector *collector, struct varve_message *message);
+
+/* Programs that were run and could not be recorded. */
+
+struct collector;
+struct process_identity;
+
+int collect_execs_open(struct collector *collector);
+void collect_execs_close(struct collector *collector);
+/// The child of the collector is about to run a program that should load the recorder.
+void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path);
+/// A child of the collector ended: how is known of it alone.
+void collect_execs_ended(struct collector *collector, int32_t pid, int wait_status);
+/// Take the notes that programs have written, once per round.
+void collect_execs_take(struct collector *collector);
+/// Many notes wait for a commit.
+bool collect_execs_are_tight(const struct collector *collector);
+/// Before a commit, and after it.
+int collect_execs_store(struct collector *collector);
+void collect_execs_committed(struct collector *collector);
+/// Programs other than the first were run.
+bool collect_execs_any(const struct collector *collector);
+/// The recording is over: what is still awaited never came. Sets sum.unrecorded.
+int collect_execs_finish(struct collector *collector);
+
+/* Ring numbers that processes took, and their files. */
+
+struct collector;
+struct traced_process;
+
+/// A number without a file: hold the merge at the time before it was taken. False: waited long enough.
+bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound, uint64_t *bound);
+/// The rings of an interrupted recording that have no file any more and no complete row.
+int collect_rings_gone(struct collector *collector);
+/// At the end of a process: rings that it made, and that nobody has seen.
+int collect_rings_missing(struct collector *collector, const struct traced_process *process);
+/// Recovering: open all rings of a process.
+int collect_rings_open(struct collector *collector, struct traced_process *process);
+/// A ring file that was found: is it one that was given up?
+int collect_ring_missing(struct collector *collector, struct traced_process *process, uint32_t index);
+/// Open the rings of a process that have come since the last time.
+int collect_rings_discover(struct collector *collector, struct traced_process *process, uint64_t *bound);
+
+/* Rings and processes that ended: their rows become final, their files go after the commit. */
+
+struct collector;
+struct process_control;
+struct ring_reader;
+struct traced_process;
+
+/// After a commit: remove the files of what was retired before it.
+void collect_files_remove(struct collector *collector);
+/// After a commit: close the rings that ended and the processes all of whose rings did.
+int collect_processes_retire(struct collector *collector);
+/// A counter of a page that programs write; 0 if nobody can have counted so far.
+uint64_t collect_plausible(uint64_t count);
+/// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
+void collect_process_command(const struct process_control *control, char *text, size_t bytes);
+/// Events lost so far, as far as rings and pages say.
+uint64_t collect_lost(const struct collector *collector);
+int collect_process_row(struct collector *collector, struct traced_process *process);
+int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
+
+/* Records of all rings into one order of time. */
+
+/* How long a record that seems to come too early is deferred, in ns. Threads that compete for the CPUs read their
+ * clocks up to 16,172 ticks (7 us) early, as the read is not fenced, and may be descheduled between the read and the
+ * commit; with 20 us, 2 of 1,000 runs under load on 16 cores had a free before its allocation. */
+#define MERGE_HOLD_BACK_NS 200000
+
+struct collector;
+struct varve_message;
+
+/// Take every record older than collector->watermark, oldest first.
+int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message);
 
 #endif

@@ -5,7 +5,6 @@
  * a descriptor that was its own when that was seen.
  */
 #include "trace/collector/programs/attach_run.h"
-#include "trace/collector/programs/hooked_processes.h"
 #include "trace/collector/session/mapped_recordings.h"
 #include "base/error.h"
 #include "trace/collect.h"

@@ -4,10 +4,8 @@
  * more of them; only blocks behind them it can't get. It asks in shared memory, and the collector, which is the user
  * that it was, allocates. What producers write is not trusted: no file gets longer than its kind allows.
  */
-#include "trace/collector/growth_grant.h"
-
 #include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
+
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/format/ring_format.h"

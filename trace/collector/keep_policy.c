@@ -4,11 +4,9 @@
  * Events that are not kept cannot be derived again: where the collector died, what had followed from them is lost,
  * counted, and said. record_run.c, recover_run.c and collector.c call it.
  */
-#include "trace/collector/keep_policy.h"
-
 #include "trace/collector/collector.h"
+
 #include "trace/model/derive.h"
-#include "trace/model/derive_join.h"
 #include "trace/store/allocation_store.h"
 #include "trace/store/store_resume.h"
 #include "trace/store/small_tables.h"

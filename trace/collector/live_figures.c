@@ -5,16 +5,13 @@
  * is asked ten times a second whether somebody watches, by one system call. What goes wrong here leaves a moment out,
  * and nothing else. collector.c calls it.
  */
-#include "trace/collector/live_figures.h"
+#include "trace/collector/collector.h"
 
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
-#include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/watch.h"
 #include "base/error.h"
-#include "trace/model/derive_blocks.h"
+#include "trace/model/derive.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_state.h"
 #include "trace/store/live_store.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The session daemon of this user: lttng_daemon.h. "Ours" is written down beside the daemon's own pid file, as the
+ * The session daemon of this user: lttng_session.h. "Ours" is written down beside the daemon's own pid file, as the
  * recorder that started it need not be the one that ends last, or may have been killed. The folder is LTTng's: of an
  * ordinary user $LTTNG_HOME/.lttng ($HOME without it), of root /var/run/lttng whatever the environment says.
  *
@@ -8,7 +8,7 @@
  * behind. It detaches by a double fork, and orphans go to the nearest ancestor that is a subreaper; the collector
  * ceases to be one while the daemon starts. Process 1 of a container can't step aside like that.
  */
-#include "trace/collector/lttng_daemon.h"
+#include "trace/collector/lttng_session.h"
 
 #include "trace/format/session_format.h"
 

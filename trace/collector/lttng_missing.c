@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many records of a recording its LTTng trace lacks, by ring and number: lttng_missing.h. Called by
+ * How many records of a recording its LTTng trace lacks, by ring and number: lttng_session.h. Called by
  * collector/lttng_recording.c when a recorded process was killed, and after a recovery.
  */
-#include "trace/collector/lttng_missing.h"
+#include "trace/collector/lttng_session.h"
 
 #include <stdlib.h>
 

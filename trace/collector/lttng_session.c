@@ -7,7 +7,6 @@
 #include "trace/collector/lttng_session.h"
 
 #include "base/thread.h"
-#include "trace/collector/lttng_daemon.h"
 #include "base/error.h"
 #include "trace/event_list.h"
 

@@ -8,8 +8,10 @@
 #define VARVE_TRACE_COLLECTOR_LTTNG_SESSION_H
 
 #include "base/error.h"
+#include "trace/collect.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct lttng_recording;
@@ -65,5 +67,42 @@ struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, uns
 bool lttng_buffers_fit(const struct lttng_buffers *plan, uint64_t free_bytes);
 /// CPUs that LTTng makes buffers for: all that this machine could ever have, idle and absent ones included.
 unsigned lttng_buffers_cpus(void);
+
+/*
+ * The LTTng session daemon of this user: one that answers is used and left alone, else one is started, and ended by
+ * whichever recorder finishes last. One thread calls all of it.
+ */
+
+/// Whether PATH has the program lttng-sessiond.
+bool lttng_daemon_is_there(void);
+/// Start one. Afterwards it is no child of this process, though that may be a subreaper. Errors: UNSUPPORTED, IO (it
+/// failed, or did not answer within `limit_ns`).
+int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message);
+/// Whether a recorder of this user has started the one that runs.
+bool lttng_daemon_is_ours(void);
+/// End it, if lttng_daemon_is_ours: SIGTERM, and SIGKILL where that does not help.
+void lttng_daemon_end(void);
+
+/// Between processes: who starts a daemon and makes its first session, and who ends an idle one, exclude each
+/// other. Returns a descriptor to close, -1 if the lock is not to be had within `limit_ns`.
+int lttng_daemon_lock(uint64_t limit_ns);
+
+/*
+ * How many records of a recording its LTTng trace lacks. A program that is killed while it writes an event leaves
+ * a sub-buffer that LTTng never delivers, and LTTng does not count that. The collector knows what each ring held;
+ * what the trace holds is compared with it by ring and number. One thread calls all of it.
+ */
+
+/* A ring of the recording: `records` with numbers up to `last`. */
+struct lttng_ring {
+    uint32_t process, ring;
+    uint64_t records, last;
+    uint64_t found; /* of these, in the trace */
+};
+
+/// Counts what the traces below `folder` lack of `rings`, which are sorted meanwhile. A record that the trace has
+/// and the ring has not (a thread was killed between the two) makes up for none. Errors: those of `numbers`.
+int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder, varve_collect_numbers *numbers,
+                        uint64_t *missing_out, struct varve_message *message);
 
 #endif

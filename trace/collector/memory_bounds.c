@@ -4,10 +4,9 @@
  * a quarter of what the group had without them, and the program the rest. The same holds for the machine. What does not
  * fit goes to the disk, or where that is no better waits for the collector. Called in each heartbeat of the collector.
  */
-#include "trace/collector/memory_bounds.h"
-
 #include "trace/collector/collector.h"
-#include "trace/collector/session/free_memory.h"
+
+#include "trace/collector/session/mapped_recordings.h"
 #include "trace/format/session_format.h"
 
 #include <stdlib.h>

@@ -7,10 +7,8 @@
  * users': sizes are capped, everything is read by position. Called before the start and at the end of each
  * process.
  */
-#include "trace/collector/own_allocators.h"
-
 #include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
+
 #include "trace/store/small_tables.h"
 #include "base/error.h"
 #include "trace/emit.h"

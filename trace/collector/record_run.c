@@ -4,20 +4,13 @@
  * the last recorded process has ended, finish the database and put it in its place. The database grows inside
  * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
  */
-#include "trace/collector/own_allocators.h"
+#include "trace/collector/collector.h"
 #include "base/proc_file.h"
 #include "trace/collector/programs/attach_run.h"
-#include "trace/collector/programs/hooked_processes.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/collector/unrecorded_programs.h"
-#include "trace/collector/keep_policy.h"
 #include "trace/collector/programs/launch.h"
-#include "trace/collector/programs/launch_check.h"
-#include "trace/collector/traced_process.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/watch.h"
-#include "trace/collector/programs/launch_variables.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"

@@ -4,15 +4,11 @@
  * and the files that go with them. A ring is retired only when it was looked at after its end, taken whole
  * and committed; a process when all its rings are. Called by the collector after each commit.
  */
-#include "trace/collector/retire_ended.h"
+#include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
-#include "trace/collector/own_allocators.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/ring_numbers.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"

@@ -18,10 +18,9 @@
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
  * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
  */
-#include "trace/collector/ring_merge.h"
+#include "trace/collector/collector.h"
 
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
 #include "trace/collector/ring_reader.h"
 #include "base/error.h"
 #include "trace/model/derive.h"

@@ -5,13 +5,10 @@
  * second at most: its owner may have been killed in between, or only stopped, so the number is remembered and
  * looked for again now and then. traced_process.c calls this in every round.
  */
-#include "trace/collector/ring_numbers.h"
+#include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
-#include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"

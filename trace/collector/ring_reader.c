@@ -7,7 +7,7 @@
  */
 #include "trace/collector/ring_reader.h"
 
-#include "trace/collector/traced_process.h"
+#include "trace/collector/collector.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/event_list.h"
 #include "trace/format/ring_format.h"

@@ -10,9 +10,8 @@
 
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/collector/session/liveness.h"
+#include "trace/collector/session/mapped_recordings.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
 #include "base/downsample.h"

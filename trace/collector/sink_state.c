@@ -7,8 +7,6 @@
  */
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
-#include "trace/collector/retire_ended.h"
 #include "trace/collector/ring_reader.h"
 #include "base/error.h"
 #include "trace/event_list.h"

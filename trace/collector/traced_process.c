@@ -6,16 +6,13 @@
  * have been killed in between. If it was only stopped, its file is still found later: its events are then
  * late, but not lost. The collector calls this in every round.
  */
-#include "trace/collector/traced_process.h"
+#include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
 #include "base/proc_file.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/collector/unrecorded_programs.h"
-#include "trace/collector/session/liveness.h"
+#include "trace/collector/session/mapped_recordings.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/ring_numbers.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"

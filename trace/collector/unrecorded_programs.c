@@ -9,12 +9,10 @@
  *
  * Everything read here was written by the programs: bounded, and believed no further than a count.
  */
-#include "trace/collector/unrecorded_programs.h"
+#include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/store/small_tables.h"

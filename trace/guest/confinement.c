@@ -5,7 +5,7 @@
  */
 #include "trace/guest/confinement.h"
 #include "trace/guest/guest_clock.h"
-#include "trace/guest/guest_file.h"
+#include "trace/guest/guest_memory.h"
 #include "base/syscall.h"
 
 #include <sys/prctl.h>

@@ -4,7 +4,7 @@
  * code of any other object. Tables of symbols lie in a segment that is mapped from the file, privately and in most
  * objects read-only; in old ones it is that of the code, which others execute meanwhile.
  */
-#include "trace/guest/elf_definitions.h"
+#include "trace/guest/elf_entries.h"
 #include "trace/guest/guest_memory.h"
 #include "base/syscall.h"
 

@@ -3,7 +3,7 @@
  * The file is mapped for the time of the look. The kernel keeps others from writing to it while it runs; what it says
  * is checked all the same.
  */
-#include "trace/guest/elf_file.h"
+#include "trace/guest/elf_symbol.h"
 #include "trace/guest/guest_memory.h"
 #include "base/syscall.h"
 

@@ -3,7 +3,7 @@
  * Files past the C library. A file that is stored into through a mapping gets its blocks beforehand, since
  * a store where there are none is a SIGBUS. Called where the recorder makes a file.
  */
-#include "trace/guest/guest_file.h"
+#include "trace/guest/guest_memory.h"
 #include "base/syscall.h"
 
 #include <signal.h>

@@ -41,4 +41,38 @@ void *recorder_map_wiped_once(void **slot, size_t bytes);
 /// where a sandbox lets nobody look. Costs a system call. Threads: any; async-signal-safe.
 bool recorder_read_memory(void *out, uintptr_t address, size_t bytes);
 
+/*
+ * Files past the C library: read whole, and made longer without the signals that this may raise. Threads:
+ * any.
+ */
+
+/// Whole content of a small file, at most `bytes`; returns its length or -1. No allocation.
+long recorder_read_file(const char *path, char *buffer, size_t bytes);
+
+/// Path of the program's file, as the first call found it: one that has changed its root can't ask any more. Returns
+/// its length without the NUL, 0 if it is unknown.
+size_t recorder_executable(char *path, size_t bytes);
+
+/// Around a call that makes a file longer, with signals blocked: past RLIMIT_FSIZE it returns -EFBIG and
+/// raises SIGXFSZ. `end` takes that signal back, unless one of the program's own was pending at `begin`.
+bool recorder_size_signal_begin(void);
+void recorder_size_signal_end(bool was_pending, long result);
+
+/// Blocks behind `bytes` of a file from `offset` on, which nothing was stored in so far: a store into a
+/// mapped page of them does not raise SIGBUS then. Signals are blocked. 0 or -errno.
+long recorder_file_allocate(int fd, uint64_t offset, uint64_t bytes);
+/// Length of a file, without blocks. Signals are blocked. 0 or -errno.
+long recorder_file_resize(int fd, uint64_t bytes);
+
+/* The little text that the recorder needs: paths, variables, and numbers of /proc. Async-signal-safe. */
+
+/// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.
+void recorder_format(char *buffer, size_t bytes, const char *format, ...);
+
+/// Value of a variable in an environment; NULL: it is not there. `envp` may be NULL.
+const char *recorder_variable(char *const *envp, const char *name);
+
+/// The decimal number at the start of `text`, 0 if there is none.
+uint64_t recorder_number(const char *text);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text without stdio, which allocates. Called by all files of the recorder. */
-#include "trace/guest/guest_text.h"
+#include "trace/guest/guest_memory.h"
 
 #include <stdarg.h>
 #include <string.h>

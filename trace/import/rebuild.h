@@ -9,20 +9,77 @@
 #ifndef VARVE_TRACE_IMPORT_REBUILD_H
 #define VARVE_TRACE_IMPORT_REBUILD_H
 
-#include "base/hash_index.h"
-#include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
-#include "trace/format/ring_format.h"
-#include "trace/import/rebuild_callsites.h"
-#include "trace/import/rebuild_records.h"
-#include "trace/record.h"
 #include "base/error.h"
+#include "base/hash_index.h"
+#include "trace/collector/collector.h"
+#include "trace/collector/collector_clock.h"
+#include "trace/format/ring_format.h"
+#include "trace/record.h"
 #include "trace/sink.h"
 #include "trace/writer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/*
+ * The records of a rebuild as they come, in a table of an SQLite file of their own, which gives them back in the order
+ * of ring and number. One thread calls all of it.
+ */
+
+struct rebuild_records;
+
+/// `path`: a new file, which stays. Owner of the result: the caller, until rebuild_records_close. Errors: FULL, IO,
+/// NO_MEMORY.
+int rebuild_records_open(const char *path, struct rebuild_records **records_out, struct varve_message *message);
+void rebuild_records_close(struct rebuild_records *records); /* NULL is allowed */
+
+/// Of equal (ring, number) the first record is kept.
+int rebuild_records_add(struct rebuild_records *records, uint32_t ring, uint64_t number,
+                        const struct varve_record *record, struct varve_message *message);
+
+struct rebuild_row {
+    uint32_t ring;
+    uint64_t number;
+    struct varve_record record;
+};
+
+#define REBUILD_RINGS_ALL UINT32_MAX
+
+/// Begin to read one ring or all; nothing is added from now on.
+int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct varve_message *message);
+/// The next row. VARVE_ERROR_NOT_FOUND, without a message: there is none.
+int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row, struct varve_message *message);
+
+/*
+ * The call-site files of a rebuild, one per process: modules, code objects and call sites in the order in which they
+ * came, as the workload wrote them. One thread calls all of it.
+ */
+
+struct varve_rebuild;
+
+/* Numbers that came already, one bit each. */
+struct rebuild_bits {
+    uint64_t *words;
+    size_t word_count;
+};
+
+struct rebuild_callsites {
+    struct rebuild_bits modules, gone, codes, callsites;
+    bool has_file;
+};
+
+/* Entries of one process after the other are gathered here. */
+struct rebuild_callsites_buffer {
+    uint8_t *bytes;
+    size_t count;
+    uint64_t file; /* number of the process they belong to */
+};
+
+/// Write what is gathered; an error is kept by the rebuild.
+int rebuild_callsites_flush(struct varve_rebuild *rebuild);
+void rebuild_callsites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes);
+void rebuild_callsites_drop(struct rebuild_callsites *callsites);
 
 #define REBUILD_NUMBER_LIMIT (UINT64_C(1) << 48)  /* ring sequence numbers: larger ones are damage */
 #define REBUILD_PROCESS_LIMIT (UINT32_C(1) << 20) /* process numbers */
@@ -113,5 +170,22 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
 /// Write all of `bytes` at `offset`, < 0: at the end; the file is made if it is not there.
 int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset,
                        struct varve_message *message);
+
+/* The recording directory that a rebuild makes for the collector. One thread calls all of it. */
+
+struct rebuild_process;
+struct rebuild_ring;
+struct varve_message;
+struct varve_rebuild;
+
+/// What the headers of all rings will say, in one go through the records.
+int rebuild_rings_measure(const struct varve_rebuild *rebuild, struct varve_message *message);
+/// The files of a ring under the names that the collector looks for. `may_spill`: else no descriptor is needed to read
+/// it, and it takes four times the space.
+int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring *ring, bool may_spill,
+                       struct varve_message *message);
+/// Control page and call-site file.
+int rebuild_process_write(const struct varve_rebuild *rebuild, const struct rebuild_process *process,
+                          struct varve_message *message);
 
 #endif

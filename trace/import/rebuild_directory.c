@@ -3,12 +3,11 @@
  * What came as the recording directory that a workload would have left: ring files, of records and of markers (LOST
  * records) where some are missing, control pages and call-site files. Called by rebuild_finish.c.
  */
-#include "trace/import/rebuild_directory.h"
+#include "trace/import/rebuild.h"
 
 #include "trace/collector/ring_reader.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
-#include "trace/import/rebuild.h"
 #include "trace/record.h"
 
 #include <stdio.h>

@@ -7,11 +7,8 @@
  */
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/ring_merge.h"
-#include "trace/collector/retire_ended.h"
+#include "trace/collector/collector.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/ring_numbers.h"
-#include "trace/import/rebuild_directory.h"
 #include "trace/import/rebuild.h"
 #include "trace/record.h"
 #include "base/publish.h"

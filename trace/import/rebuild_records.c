@@ -4,7 +4,7 @@
  * way in, and reading in order needs no sorting. The file lies in the folder of the rebuild and goes with it: no
  * journal, no syncs. Called by rebuild.c and rebuild_finish.c.
  */
-#include "trace/import/rebuild_records.h"
+#include "trace/import/rebuild.h"
 
 #include <errno.h>
 #include <sqlite3.h>

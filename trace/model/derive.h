@@ -7,6 +7,7 @@
 #define VARVE_TRACE_MODEL_DERIVE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct event;
@@ -55,5 +56,105 @@ void derive_close(struct derive *derive);
 
 /// Walk everything and compare the sums; 0 or VARVE_ERROR_CORRUPT with the reason.
 int derive_check(const struct derive *derive, struct varve_message *message);
+
+/* mmap, munmap and mremap. */
+
+struct derive_step;
+struct varve_message;
+
+int derive_mmap(struct derive_step *step, struct varve_message *message);
+int derive_munmap(struct derive_step *step, struct varve_message *message);
+
+/* Named phases of the program (varve_mark_begin, varve_mark_end). */
+
+struct derive_step;
+struct varve_message;
+
+/// Take a MARK_BEGIN or MARK_END: a row of `mark` begins, or the innermost one of this name in the process ends.
+int derive_mark(const struct derive_step *step, struct varve_message *message);
+
+/* The malloc family. */
+
+struct derive_step;
+struct varve_message;
+
+int derive_heap_alloc(struct derive_step *step, struct varve_message *message);
+int derive_heap_free(struct derive_step *step, struct varve_message *message);
+int derive_heap_realloc(struct derive_step *step, struct varve_message *message);
+
+/* What follows from the events of the storage layer: a row for each storage and view. */
+
+struct derive;
+struct derive_process;
+struct derive_step;
+struct event;
+struct varve_message;
+
+/// Take an event of that group, whose device is the trace's number already; the event stays as it is.
+int derive_storage(const struct derive_step *step, struct varve_message *message);
+/// It destroys what was not created yet, or is a view of that.
+bool derive_storage_is_out_of_order(const struct derive_process *process, const struct event *event);
+int derive_storages_check(const struct derive *derive, unsigned process_id, struct varve_message *message);
+
+/* The events of caching allocators. */
+
+struct derive;
+struct derive_device;
+struct derive_process;
+struct derive_step;
+struct event;
+struct varve_message;
+
+/// The allocator of the event, made if it is new, and space for what one event needs; before anything else.
+int derive_device_prepare(struct derive *derive, struct derive_process *process, const struct event *event,
+                          struct varve_message *message);
+int derive_block(struct derive_step *step, struct varve_message *message);
+bool derive_block_is_out_of_order(const struct derive *derive, const struct derive_process *process,
+                                  const struct event *event);
+/// After the last event: segments that have memory, and bytes of those without any block in use or pending (the
+/// rung of the ladder).
+void derive_device_now(const struct derive_device *device, uint32_t *segments_out, uint64_t *cached_out);
+/// The process has ended: what its allocators were like goes into a keyframe and from memory.
+void derive_devices_end(struct derive *derive, struct derive_process *process);
+void derive_devices_free(struct derive_process *process);
+int derive_device_check(const struct derive *derive, const struct derive_process *process, unsigned number,
+                        struct varve_message *message);
+
+/*
+ * Call sites that hardly matter, put together once the last event was taken: which they are, and their
+ * figures added up.
+ */
+
+struct derive;
+
+/* One part in so many of a domain's bytes, allocations, bytes at its peak, or bytes live at the end is not small. */
+#define JOIN_SHARE 10000U
+
+enum join_size {
+    JOIN_UNUSED, /* nothing was allocated there */
+    JOIN_SMALL,  /* in every domain, by each of the measures */
+    JOIN_LARGE,  /* in one of them; or of a storage that is alive */
+};
+
+/// `sizes[n]`: enum join_size of call site n, below `limit`; what is larger already stays so.
+void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit);
+/// From here on the figures of call site n, below `limit`, are those of `joined[n]`, and so are its live allocations;
+/// no event may follow. Errors: VARVE_ERROR_NO_MEMORY.
+int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit);
+
+/* Layouts written down now and then, so that any moment is a few thousand events away. */
+
+struct derive;
+struct derive_keyframe;
+struct varve_message;
+
+/// After an event: encode every allocator that changed, if enough events have passed since the last time.
+void keyframes_step(struct derive *derive, uint64_t seq);
+/// Now, whatever has passed.
+void keyframes_write(struct derive *derive, uint64_t seq);
+/// Calls `take` for each in order; `bytes` is NULL if process_id is 0. Returns its first value other than 0.
+int keyframes_each(const struct derive *derive,
+                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes), void *context,
+                   struct varve_message *message);
 
 #endif

@@ -7,15 +7,12 @@
  * A trace may begin in the middle or lack events: an address that is handed out while its
  * block is live, a segment that goes with live blocks in it. What is lost then ends with that event.
  */
-#include "trace/model/derive_blocks.h"
+#include "trace/model/derive.h"
 
 #include "base/grown_array.h"
-#include "trace/model/keyframes.h"
 #include "trace/model/device_labels.h"
-#include "trace/model/device_streams.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
-#include "trace/model/layout_islands.h"
 #include "trace/model/layout_state.h"
 #include "base/range_set.h"
 #include "trace/model/allocation_scratch.h"

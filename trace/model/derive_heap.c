@@ -4,7 +4,7 @@
  * therefore waits in its thread's list of pending reallocs, closed, and comes back to life only if the call failed.
  * derive.c calls it.
  */
-#include "trace/model/derive_heap.h"
+#include "trace/model/derive.h"
 
 #include "base/grown_array.h"
 #include "base/error.h"

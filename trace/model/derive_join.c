@@ -3,7 +3,7 @@
  * Sums over call sites stay what they are: of a domain's peak each call site has its part, and parts are added up like
  * all else. collector/keep_policy.c calls it, before store/derived_tables.c writes the totals.
  */
-#include "trace/model/derive_join.h"
+#include "trace/model/derive.h"
 
 #include "base/error.h"
 #include "trace/model/domain.h"

@@ -8,7 +8,7 @@
  * the call says; an mprotect is not recorded. What is left of a mapping, and what an mremap or a failed munmap puts in
  * its place, has the domain that it had.
  */
-#include "trace/model/derive_mapping.h"
+#include "trace/model/derive.h"
 
 #include "base/error.h"
 #include "trace/model/domain.h"

@@ -3,7 +3,7 @@
  * Phases nest, each within those of its own name; an end without a beginning says nothing. A process that ends leaves
  * open what it was in.
  */
-#include "trace/model/derive_marks.h"
+#include "trace/model/derive.h"
 
 #include "base/grown_array.h"
 #include "base/hash_index.h"

@@ -4,7 +4,7 @@
  * by it. What a storage lies in is the block that is at its address when it is created. A fork child knows its parent's
  * storages by their numbers, too: what it does with those is its parent's, and not followed.
  */
-#include "trace/model/derive_storages.h"
+#include "trace/model/derive.h"
 
 #include "base/hash_index.h"
 #include "base/range_set.h"

@@ -8,13 +8,11 @@
  * it; should the call fail, a second record says so, and what the first one ended is there again. model/derive.c
  * calls it.
  */
-#include "trace/model/device_api.h"
+#include "trace/model/device_rows.h"
 
 #include "base/error.h"
 #include "trace/model/device_calls.h"
-#include "trace/model/device_rows.h"
-#include "trace/model/device_streams.h"
-#include "trace/model/device_vmm.h"
+#include "trace/model/device_labels.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "base/hash_index.h"

@@ -3,6 +3,8 @@
 #ifndef VARVE_TRACE_MODEL_DEVICE_LABELS_H
 #define VARVE_TRACE_MODEL_DEVICE_LABELS_H
 
+#include "base/hash_index.h"
+#include "trace/model/allocation_scratch.h"
 #include "trace/model/domain.h"
 
 #include <stdbool.h>
@@ -50,5 +52,35 @@ void names_apply(struct derive *derive, struct event *event);
 /// The device of a stream or pool, as the trace calls it by now.
 unsigned names_device_of(const struct derive *derive, const struct derive_meaning *meaning);
 void names_close(struct derive_names *names); /* NULL is allowed */
+
+/* Memory by stream. */
+
+struct derive;
+
+/* A row of `stream_stat`. */
+struct derive_stream {
+    uint32_t process_id;
+    uint16_t stream;
+    uint8_t domain, device;
+    uint64_t allocations, frees, bytes, live_bytes, peak_bytes;
+    uint64_t left_bytes; /* as in model_totals.h */
+};
+
+struct derive_streams {
+    struct index index; /* process, domain, device and stream → 1 + position in `streams` */
+    struct derive_stream *streams;
+    size_t count, capacity;
+};
+
+enum stream_change {
+    STREAM_OPENS,
+    STREAM_CLOSES,
+    STREAM_REOPENS,
+};
+
+bool streams_reserve(struct derive *derive); /* for one row that opens; false without memory */
+/// What happened to the row of this block row, which has one.
+void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change);
+void streams_close(struct derive_streams *streams); /* NULL is allowed */
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "base/grown_array.h"
 #include "base/error.h"
-#include "trace/model/device_streams.h"
+#include "trace/model/device_labels.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "trace/model/allocation_scratch.h"

@@ -12,15 +12,37 @@
 #ifndef VARVE_TRACE_MODEL_DEVICE_ROWS_H
 #define VARVE_TRACE_MODEL_DEVICE_ROWS_H
 
-#include "trace/model/device_api.h"
-#include "trace/model/domain.h"
 #include "base/hash_index.h"
 #include "base/range_set.h"
 #include "trace/model/allocation_scratch.h"
+#include "trace/model/domain.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/*
+ * The events of the CUDA API. Apart from derive_*.c because most recordings need none of it.
+ *
+ * Invariants (derive_api_check), for every process that has not ended and each slot:
+ *   block rows in the indexes that have a scratch row = rows of the slot with free_seq 0 = its total
+ *   of physical memory: maps = its mappings; refs + maps > 0; it has a name, or refs = 0
+ */
+
+struct derive;
+struct derive_process;
+struct derive_step;
+struct derive_thread;
+struct event;
+struct varve_message;
+
+int derive_api(struct derive_step *step, struct varve_message *message);
+bool derive_api_is_out_of_order(const struct derive *derive, const struct derive_process *process,
+                                const struct event *event);
+void derive_api_end(struct derive_process *process); /* it has ended: its indexes go */
+void derive_api_free(struct derive_process *process);
+void derive_api_thread_free(struct derive_thread *thread);
+int derive_api_check(const struct derive *derive, uint32_t process_id, struct varve_message *message);
 
 struct derive;
 struct derive_step;
@@ -97,5 +119,23 @@ bool api_reopen(const struct api_step *step, uint64_t number, uint64_t seq);
 /// event says that it is, and must say the same when it comes back from a database.
 void api_describe(const struct api_step *step, uint64_t number);
 void api_describe_row(const struct api_step *step, uint64_t number);
+
+/* Physical memory of a device and its mappings. */
+
+struct api_index;
+struct api_step;
+struct derive;
+struct event;
+
+bool vmm_reserve(const struct api_step *step); /* false without memory */
+void vmm_create(const struct api_step *step);
+void vmm_map(const struct api_step *step);
+void vmm_unmap(const struct api_step *step);
+void vmm_release(const struct api_step *step);
+/// The thread's last free has failed: what it ended is there again.
+void vmm_take_back(const struct api_step *step);
+/// All that is the device's: a reset; `context` 0: of all contexts.
+void vmm_reset(const struct api_step *step, unsigned device, unsigned context);
+bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index, const struct event *event);
 
 #endif

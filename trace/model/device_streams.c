@@ -4,7 +4,7 @@
  * API, and the most that it had at a time. Adding that up from the table of allocations would read all of
  * them. derive_blocks.c and device_api.c call it.
  */
-#include "trace/model/device_streams.h"
+#include "trace/model/device_labels.h"
 
 #include "base/grown_array.h"
 #include "base/hash_index.h"

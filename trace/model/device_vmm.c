@@ -9,10 +9,9 @@
  * or, should we have missed a release, while we think that it is not. The newer memory has the handle then;
  * the older one lives on without a name as long as it is mapped. device_api.c calls it.
  */
-#include "trace/model/device_vmm.h"
+#include "trace/model/device_rows.h"
 
 #include "base/grown_array.h"
-#include "trace/model/device_rows.h"
 #include "trace/model/model_event.h"
 #include "base/hash_index.h"
 #include "base/range_set.h"

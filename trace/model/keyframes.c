@@ -7,11 +7,9 @@
  * All allocators are written at the same event: one without a row there has not changed since its last one.
  * Keyframes only save time, so nothing fails because of them: what does not fit on the disk is left out.
  */
-#include "trace/model/keyframes.h"
+#include "trace/model/derive.h"
 
 #include "base/error.h"
-#include "trace/model/layout_code.h"
-#include "trace/model/layout_islands.h"
 #include "trace/model/layout_state.h"
 #include "trace/model/model_state.h"
 

@@ -12,10 +12,9 @@
  * An extent is in units of 512 bytes unless a flag says otherwise; a difference has its sign in the lowest
  * bit.
  */
-#include "trace/model/layout_code.h"
+#include "trace/model/layout_state.h"
 
 #include "trace/model/model_event.h"
-#include "trace/model/layout_state.h"
 #include "base/range_set.h"
 #include "trace/record.h"
 #include "base/error.h"

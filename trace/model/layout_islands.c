@@ -4,10 +4,9 @@
  * and in the sums. Only memory that goes from the middle of an island needs a walk over blocks, those of its smaller
  * part. Called by layout_state.c.
  */
-#include "trace/model/layout_islands.h"
+#include "trace/model/layout_state.h"
 
 #include "base/grown_array.h"
-#include "trace/model/layout_state.h"
 #include "base/error.h"
 #include "trace/layout.h"
 

@@ -12,7 +12,6 @@
 #include "base/grown_array.h"
 #include "base/range_set.h"
 #include "trace/model/model_event.h"
-#include "trace/model/layout_islands.h"
 #include "trace/record.h"
 #include "trace/record_fold.h"
 #include "base/error.h"

@@ -17,6 +17,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * The fragmentation ladder of one caching allocator, in bytes: why memory is reserved that no live request has. Each
+ * reserved byte is of one rung, and reserved - live = the sum of the others. trace/store/views.sql defines the rungs;
+ * model/layout_islands.c keeps them; views `ladder`, `ladder_change` and `ladder_peak` show them.
+ */
+
+/* External holes are what is left: reserved less all others. In the order of the columns of event_row: what
+ * changes often first. */
+enum ladder_rung {
+    LADDER_LIVE,     /* requested bytes of blocks in use */
+    LADDER_ROUNDING, /* of blocks in use: what the size rules add to the request */
+    LADDER_PENDING,  /* blocks that were given back and wait for other streams */
+    LADDER_POOLS,    /* holes in pools and streams other than the one that asked the device last */
+    LADDER_QUANTUM,  /* ends of partly used memory that no block has had yet */
+    LADDER_CACHED,   /* memory without any block in use or pending */
+    LADDER_UNSPLIT,  /* of blocks in use: what they are larger than their rounded size */
+    LADDER_RESERVED, /* all of it */
+    LADDER_RUNGS,
+};
+
+struct ladder {
+    uint64_t bytes[LADDER_RUNGS];
+};
+
+/* Of the moments with the most reserved the first one with the most in blocks in use. seq 0: nothing was reserved. */
+struct ladder_peak {
+    struct ladder ladder;
+    uint64_t seq;
+    int64_t ts_ns;
+};
+
 struct event;
 
 struct layout_block {
@@ -106,5 +137,77 @@ uint32_t layout_segment_add(struct varve_layout *layout, const struct layout_seg
 uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end, const struct layout_block *block);
 /// Segments without memory go, and nobody is notified.
 void layout_segments_tidy(struct varve_layout *layout);
+
+/* A layout as bytes: the keyframes of a database. */
+
+struct varve_layout;
+
+/// The most bytes that the layout may take.
+size_t layout_encode_bound(const struct varve_layout *layout);
+/// Encode into so many bytes; returns how many it took.
+size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes);
+
+/*
+ * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/layout_state.h), kept event by
+ * event beside a layout, which calls each function here as its blocks and segments change. An island is what is mapped
+ * of one segment without a gap: the segment itself, or of an expandable one a run of mappings. Memory of implied
+ * segments is no part of it.
+ *
+ * Invariants (islands_check): islands are the maximal runs of blocks of each segment; `active` = extents of their
+ * blocks in use or pending; what is fresh was handed out to no block since it was mapped; the parts of an island and
+ * the sums follow from these.
+ */
+
+struct layout_block;
+struct varve_layout;
+
+struct island {
+    uint64_t active; /* bytes of blocks in use or pending */
+    uint64_t fresh;  /* bytes that no block has had yet */
+    /* free bytes: all of an island without blocks, or those that are not fresh; in a private pool those of an island
+     * without blocks are open, too */
+    uint64_t cached, open;
+    uint32_t segment; /* number in the layout; 0: the slot is spare, and `pool` links it */
+    uint32_t pool;
+};
+
+struct island_pool {
+    uint32_t key; /* pool and stream */
+    uint64_t open;
+};
+
+struct islands {
+    struct ranges ranges; /* id: number of the island, from 1 */
+    struct ranges fresh;  /* id: 1 */
+    struct island *islands;
+    size_t island_capacity;
+    uint32_t island_limit, island_spare;
+    struct island_pool *pools;
+    size_t pool_count, pool_capacity;
+    uint32_t wanted; /* number of the pool that asked the device last, from 0 */
+    uint64_t open;   /* of all pools */
+    struct ladder sums;
+};
+
+bool islands_reserve(struct islands *islands); /* for one event; false without memory */
+void islands_clear(struct islands *islands);
+/// The ladder after the last event.
+struct ladder islands_ladder(const struct islands *islands);
+
+/* After islands_reserve none of these can fail. */
+
+/// Memory of the segment at [start, end), unless it is known.
+void islands_map(struct islands *islands, const struct varve_layout *layout, uint32_t segment, uint64_t start,
+                 uint64_t end);
+/// It goes; no block in it is active any more.
+void islands_unmap(struct islands *islands, const struct varve_layout *layout, uint64_t start, uint64_t end);
+/// The islands of `segment` from address `from` on belong to `other`.
+void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other);
+/// A block at [start, end) has this state now (`sign` 1), or no longer (-1).
+void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign);
+/// This pool and stream asked the device for memory.
+void islands_want(struct islands *islands, uint16_t pool, uint16_t stream);
+
+int islands_check(const struct islands *islands, const struct varve_layout *layout);
 
 #endif

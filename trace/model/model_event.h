@@ -6,7 +6,7 @@
 #ifndef VARVE_TRACE_MODEL_MODEL_EVENT_H
 #define VARVE_TRACE_MODEL_MODEL_EVENT_H
 
-#include "trace/model/ladder.h"
+#include "trace/model/layout_state.h"
 
 #include <stdbool.h>
 #include <stdint.h>

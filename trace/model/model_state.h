@@ -20,7 +20,7 @@
 #define VARVE_TRACE_MODEL_MODEL_STATE_H
 
 #include "trace/model/domain.h"
-#include "trace/model/ladder.h"
+#include "trace/model/layout_state.h"
 #include "base/hash_index.h"
 #include "base/range_set.h"
 #include "trace/model/allocation_scratch.h"

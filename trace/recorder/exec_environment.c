@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Environments with and without the recorder in LD_PRELOAD. Called by exec_look.c and heap/process_hooks.c. */
-#include "trace/recorder/exec_environment.h"
-#include "trace/guest/guest_text.h"
+#include "trace/recorder/exec_look.h"
+#include "trace/guest/guest_memory.h"
 #include "trace/format/exec_check.h"
 
 #include <string.h>

@@ -6,8 +6,7 @@
  * function, also in a vfork child: system calls only, on memory of the caller's.
  */
 #include "trace/recorder/exec_look.h"
-#include "trace/recorder/exec_environment.h"
-#include "trace/guest/guest_text.h"
+#include "trace/guest/guest_memory.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/exec_check.h"

@@ -6,6 +6,8 @@
 #include "trace/format/exec_check.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* What an exec function was given. */
 struct exec_call {
@@ -33,5 +35,42 @@ struct exec_finding {
 
 /// Async-signal-safe, also in a vfork child.
 struct exec_finding exec_look(const struct exec_call *call, struct exec_scratch *scratch);
+
+/* Notes about programs that are about to run, for the collector: which of them can't be recorded. */
+
+struct exec_noted {
+    uint32_t order;  /* 0: there is no note */
+    bool must_clean; /* the program must get exec_environment_without what it was to get */
+};
+
+/// Before the call: look at the program, and note it if it can't be recorded, or if its recorder should say
+/// that it was loaded. Async-signal-safe, also in a vfork child. After the call, if it came back without
+/// having run the program: exec_note_failed.
+void exec_note_begin(struct exec_noted *noted, const struct exec_call *call);
+void exec_note_failed(const struct exec_noted *noted);
+/// In a new program: the recorder is here.
+void exec_note_loaded(void);
+
+/*
+ * The environment that a program is about to get: is the recorder in its LD_PRELOAD, and what is it without it. For
+ * exec_look.c and the hooks of the exec family: also in a vfork child, with nothing allocated. Async-signal-safe.
+ * `envp` may be NULL.
+ */
+
+/// The element of LD_PRELOAD that is the recorder, copied into `path`; false: none is, or it is too long.
+bool exec_environment_recorder(char *const *envp, char *path, size_t bytes);
+
+enum exec_order {
+    EXEC_ORDER_NONE,   /* LD_PRELOAD names no library that must be the first (format/exec_check.h) */
+    EXEC_ORDER_BEFORE, /* one before the recorder */
+    EXEC_ORDER_BEHIND,
+};
+
+enum exec_order exec_environment_order(char *const *envp);
+
+/// The environment without the recorder in LD_PRELOAD, whose other elements stay; the variable goes with its last
+/// one. It lies in `memory`, of exec_environment_bytes(envp), but for the entries that are the same.
+size_t exec_environment_bytes(char *const *envp);
+char **exec_environment_without(char *const *envp, void *memory);
 
 #endif

@@ -4,11 +4,9 @@
  * records nothing of (collector/unrecorded_programs.c). Called by the hooks of the exec family, also in a vfork child:
  * async-signal-safe, and nothing outlives the call but the note.
  */
-#include "trace/recorder/exec_note.h"
-#include "trace/recorder/exec_environment.h"
+#include "trace/recorder/exec_look.h"
 #include "trace/guest/confinement.h"
 #include "trace/guest/guest_memory.h"
-#include "trace/guest/guest_text.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/session_format.h"

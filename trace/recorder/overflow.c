@@ -3,13 +3,11 @@
  * What happens when a ring is full. Signals are blocked (emit_slow.c), but for naps. The thread may hold any
  * lock of the program, so no wait is unbounded. Called by emit_slow.c for every record that takes the slow path.
  */
-#include "trace/recorder/overflow.h"
+#include "trace/recorder/ring.h"
 #include "trace/guest/confinement.h"
 #include "trace/guest/own_stack.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/recorder/ring.h"
 #include "trace/recorder/session.h"
-#include "trace/recorder/spill.h"
 #include "base/syscall.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"

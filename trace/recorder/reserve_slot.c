@@ -4,7 +4,7 @@
  * than is mapped comes by mremap, which asks for no descriptor. Called by ring.c and session.c where a file can't be
  * made.
  */
-#include "trace/recorder/reserve_slot.h"
+#include "trace/recorder/ring.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"

@@ -6,13 +6,10 @@
  * as full. Called by emit_slow.c and overflow.c.
  */
 #include "trace/recorder/ring.h"
-#include "trace/recorder/reserve_slot.h"
 #include "trace/guest/guest_clock.h"
 #include "trace/guest/confinement.h"
-#include "trace/guest/guest_file.h"
 #include "trace/guest/guest_memory.h"
-#include "trace/guest/guest_text.h"
-#include "trace/recorder/sink_emit.h"
+#include "trace/recorder/emit_slow.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/session_format.h"

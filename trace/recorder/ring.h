@@ -7,14 +7,16 @@
 #ifndef VARVE_TRACE_RECORDER_RING_H
 #define VARVE_TRACE_RECORDER_RING_H
 
+#include "trace/format/ring_format.h"
+#include "trace/format/session_format.h"
 #include "trace/guest/guest_clock.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/recorder/session.h"
-#include "trace/format/ring_format.h"
-#include "trace/record.h"
 #include "trace/producer.h"
+#include "trace/record.h"
+#include "trace/recorder/session.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define OVERFLOW_PACKED_BYTES (RECORD_BLOCK_ALIGNMENT + RING_STAGING_RECORDS * RECORD_PACKED_MAX)
@@ -64,5 +66,31 @@ void recorder_produce_to_ring(struct recorder_thread *thread);
 bool recorder_produce_to_spill(struct recorder_thread *thread);
 /// Slots the producer may fill before it has to look again; 0 = full.
 uint64_t recorder_ring_space(struct recorder_thread *thread);
+
+/* Full rings: spill, wait or drop, as the session says. Threads: each its own, with signals blocked. */
+
+/// Put a record where the overflow policy says; `emitted` was counted already.
+void overflow_put(struct recorder_thread *thread, const struct varve_record *record);
+
+/*
+ * What a full ring grows by: pieces with packed records, in memory and then on the disk. Threads: each its own, with
+ * signals blocked.
+ */
+
+/// All staging slots, which are full, into the newest piece. False: there is no room for them.
+bool spill_flush(struct recorder_thread *thread);
+/// The thread returns to its ring, which is empty. What it spills later is younger than what it will put there.
+void spill_end(struct recorder_thread *thread);
+
+/*
+ * Shared memory for a process that can't make files any more: it has changed its user or root, has no descriptor left,
+ * or may write no file. The collector has it ready in slots (format/session_format.h). Threads: any, with signals
+ * blocked.
+ */
+
+/// A slot for ring `ring` of `process`, or for the page of the process and its call sites: its first `bytes`, zeroed,
+/// not mapped in fork children; the caller's, by recorder_unmap, and the slot is the collector's once what is in it has
+/// ended. Waits a moment where the collector is about to make some ready. NULL: there is none.
+void *recorder_reserve_take(enum reserve_state kind, uint32_t process, uint32_t ring, size_t bytes);
 
 #endif

@@ -6,15 +6,13 @@
  * unattached whatever its parent was doing at that moment, locks included.
  */
 #include "trace/recorder/session.h"
-#include "trace/recorder/reserve_slot.h"
+#include "trace/recorder/ring.h"
 #include "trace/guest/guest_clock.h"
 #include "trace/guest/confinement.h"
-#include "trace/guest/guest_file.h"
-#include "trace/guest/guest_lock.h"
 #include "trace/guest/guest_memory.h"
+#include "trace/guest/guest_lock.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/guest/guest_text.h"
 #include "trace/stacks/callsite_here.h"
 #include "trace/stacks/python_stack.h"
 #include "base/syscall.h"

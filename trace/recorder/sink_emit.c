@@ -6,12 +6,12 @@
  * and the collector emits them. While no trace wants events the detour through here is off; a thread of the
  * library switches it on again.
  */
-#include "trace/recorder/sink_emit.h"
+#include "trace/recorder/emit_slow.h"
 #include "trace/guest/confinement.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/guest/guest_text.h"
+#include "trace/guest/guest_memory.h"
 #include "trace/recorder/ring.h"
 #include "trace/recorder/session.h"
 #include "trace/format/sink_provider.h"

@@ -6,11 +6,8 @@
  * anew for each write: a descriptor that is kept could be closed by the program and its number reused for a
  * file of its own.
  */
-#include "trace/recorder/spill.h"
-#include "trace/guest/guest_file.h"
-#include "trace/guest/guest_memory.h"
-#include "trace/guest/guest_text.h"
 #include "trace/recorder/ring.h"
+#include "trace/guest/guest_memory.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/ring_format.h"

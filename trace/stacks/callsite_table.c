@@ -5,7 +5,7 @@
  * a billion (10^9) share one with probability 10^-11.
  * Called by callsite_here.c.
  */
-#include "trace/stacks/callsite_table.h"
+#include "trace/stacks/callsite_writer.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/stack_hash.h"
 #include "base/error.h"

@@ -8,7 +8,6 @@
  * the file. Called by callsite_here.c and modules.c.
  */
 #include "trace/stacks/callsite_writer.h"
-#include "trace/guest/guest_file.h"
 #include "trace/guest/guest_memory.h"
 #include "base/error.h"
 #include "base/syscall.h"

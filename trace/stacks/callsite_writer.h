@@ -6,6 +6,11 @@
 #ifndef VARVE_TRACE_STACKS_CALLSITE_WRITER_H
 #define VARVE_TRACE_STACKS_CALLSITE_WRITER_H
 
+#include "trace/format/callsite_format.h"
+#include "trace/guest/loaded_object.h"
+#include "trace/guest/stack_hash.h"
+#include "trace/stacks/python_frame.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,5 +57,125 @@ void callsite_window_open(struct callsite_window *window);
 /// writers.
 void callsite_window_install(struct callsite_window *window);
 void callsite_window_unmap(const struct callsite_window *window);
+
+/* Hash to number, read without a lock. */
+
+#define CALLSITE_TABLE_SIZES 21U /* 2^10 entries to 2^30 */
+
+/* All zero is an empty table. Owner: its user, who also orders the writers. */
+struct callsite_table {
+    uintptr_t entries;                        /* pages; the low 12 bits hold the logarithm of the number of entries */
+    uint32_t count;                           /* writers only */
+    uintptr_t outgrown[CALLSITE_TABLE_SIZES]; /* smaller ones before it, whose addresses stay; writers only */
+};
+
+/// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.
+uint32_t callsite_table_find(const struct callsite_table *table, struct stack_hash hash);
+
+/// Make room for one more entry. Returns VARVE_OK or VARVE_ERROR_NO_MEMORY. Threads: writers.
+int callsite_table_reserve(struct callsite_table *table);
+
+/// Store a number for a hash that is not in the table; callsite_table_reserve went before. Threads: writers.
+void callsite_table_insert(struct callsite_table *table, struct stack_hash hash, uint32_t number);
+
+/// Empty it and give its memory back. Threads: writers, while there are no readers.
+void callsite_table_reset(struct callsite_table *table);
+
+/*
+ * Loaded objects into the call-site file. Guarded by the lock of callsite_here.c, whose holders are called
+ * writers here.
+ */
+
+#define MODULE_BUILD_ID_MAX 64U
+#define MODULE_PATH_MAX 1024U
+
+/* What the file holds about one object. */
+struct module_description {
+    struct loaded_object object;
+    uintptr_t build_id_address; /* where it was read, 0 if there is none */
+    uint16_t build_id_bytes;
+    uint16_t path_bytes;
+    unsigned char build_id[MODULE_BUILD_ID_MAX];
+    char path[MODULE_PATH_MAX];
+};
+
+enum module_state {
+    MODULE_KNOWN,
+    MODULE_NEW,
+    MODULE_CHANGED, /* another object used to be at its addresses */
+};
+
+/// Is this object in the file already? Threads: writers.
+enum module_state module_lookup(const struct loaded_object *object);
+
+/// Read what the file needs to know. Threads: any thread with a frame of the object on its stack, so that
+/// nobody can unload it; not while holding the lock.
+void module_describe(const struct loaded_object *object, struct module_description *module);
+
+/// Write what was described, after entries for what it replaces. Returns as callsite_file_append.
+/// Threads: writers.
+int module_write(const struct module_description *module);
+
+/// Forget all of it: a new file begins. Threads: writers.
+void modules_forget(void);
+
+/// Write MODULE_GONE for the objects in the call-site file that are not loaded any more; MODULE entries are
+/// written with the first call site that needs them. Returns how many entries were written.
+unsigned modules_scan(void);
+
+/*
+ * The stacks of this process image as a tree: a node is a frame below those of its parent. Two kinds of frames, native
+ * and Python, each with a tree of its own. Guarded by the lock of callsite_here.c, whose holders are called writers
+ * here.
+ */
+
+enum stack_kind { STACK_NATIVE, STACK_PYTHON, STACK_KINDS };
+
+#define STACK_TREE_NODES_MAX (6U << 20)
+#define STACK_TREE_CHUNK (1U << 16) /* nodes that are mapped together */
+
+struct stack_tree_node;
+
+/* The stack that was put last: the next one mostly shares its outer frames. Outermost first. */
+struct stack_path {
+    uint64_t keys[CALLSITE_FILE_DEPTH_MAX];
+    uint64_t frames[CALLSITE_FILE_DEPTH_MAX];
+    uint32_t nodes[CALLSITE_FILE_DEPTH_MAX];
+    unsigned count;
+};
+
+/* All zero is an empty tree. A node takes 12 bytes, and 5 to 11 in the table. */
+struct stack_tree {
+    struct stack_tree_node *chunks[STACK_TREE_NODES_MAX / STACK_TREE_CHUNK];
+    uintptr_t slots;     /* pages; the low 12 bits hold the logarithm of the number of slots */
+    uint32_t count;      /* nodes */
+    unsigned generation; /* of the loaded objects; nodes of an earlier one are not used again */
+    struct stack_path *last;
+};
+
+/// How many of the outer frames of a stack are those of the one that was put last, by their keys (innermost first);
+/// `frames` of these, at the end, are filled in. Threads: writers.
+unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, uint64_t *frames,
+                           unsigned count, unsigned generation);
+
+/// The node of a stack: `frames`, innermost first, as words (a return address, or a struct callsite_file_python), and
+/// what they are recognized by, which may be the frames themselves. Nodes that are new are appended to the call-site
+/// file first. `generation`: of the loaded objects. Returns 0 if there is no room: in memory, in the file, or by
+/// STACK_TREE_NODES_MAX. Threads: writers.
+uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, const uint64_t *frames,
+                        unsigned count, unsigned generation);
+
+/// Empty it and give its memory back. Threads: writers.
+void stack_tree_reset(struct stack_tree *tree);
+
+/* The Python stack of a waiting thread, inherited by the threads that work for it. */
+
+/// May the calling thread inherit frames? Those who have published them do not. Threads: any.
+bool parent_stack_is_lent(void);
+
+/// Appends the frames that a waiting thread has published (varve_python_stack_publish) to the `count` of this thread's
+/// own, innermost first, up to `max` in all. The number of all; `count` if nobody has published any, or these have a
+/// beginning of their own. Threads: any.
+unsigned parent_stack_inherit(struct python_frame *frames, unsigned count, unsigned max);
 
 #endif

@@ -6,12 +6,9 @@
  * site compares those of its frames. Memory of an object is copied by the kernel, which notices when it is
  * gone. Called by callsite_here.c.
  */
-#include "trace/stacks/modules.h"
-#include "trace/guest/guest_file.h"
-#include "trace/guest/loaded_object.h"
-#include "trace/guest/guest_memory.h"
-#include "trace/guest/guest_text.h"
 #include "trace/stacks/callsite_writer.h"
+#include "trace/guest/guest_memory.h"
+#include "trace/guest/loaded_object.h"
 #include "base/error.h"
 #include "base/syscall.h"
 #include "trace/format/callsite_format.h"

@@ -13,7 +13,7 @@
  * mark is wrong until a changed word has its turn; the outermost frames only if all words that led to them say the same
  * as before by chance. Called by native_stack.c.
  */
-#include "trace/stacks/native_deep.h"
+#include "trace/stacks/native_walk.h"
 #include "trace/guest/guest_memory.h"
 
 #include <string.h>

@@ -9,9 +9,8 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/guest_signals.h"
 #include "trace/guest/stack_ends.h"
-#include "trace/stacks/native_deep.h"
-#include "trace/stacks/rule_cache.h"
 #include "trace/stacks/native_walk.h"
+#include "trace/stacks/rule_cache.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 #define VARVE_TRACE_STACKS_NATIVE_WALK_H
 
 #include "trace/guest/stack_ends.h"
-#include "trace/stacks/rule_cache.h"
 #include "trace/stacks/native_window.h"
+#include "trace/stacks/rule_cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -111,5 +111,14 @@ static inline void walk_put(struct walk *walk, uintptr_t pc)
 {
     walk->pcs[stack_slot(walk->count++)] = pc;
 }
+
+/* What lies beyond the innermost frames of a deep stack. */
+
+struct deep_memo;
+
+/// Goes on from `walk->at` on the thread's own stack, to the outermost frame or up to one that takes another kind of
+/// step. `*memo` is what the last such walk of the thread has left, NULL at first; it belongs to this walk alone.
+void deep_walk(struct walk *walk, struct deep_memo **memo);
+void deep_memo_free(struct deep_memo *memo);
 
 #endif

@@ -6,7 +6,7 @@
  * threads inherit the first one's frames. Who inherits copies and then looks whether they are still published: a
  * sequence lock. The wait keeps the code objects alive. Called by stacks/callsite_here.c.
  */
-#include "trace/stacks/parent_stack.h"
+#include "trace/stacks/callsite_writer.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/stacks/python_frame.h"
 #include "trace/stacks/python_stack.h"

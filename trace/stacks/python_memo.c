@@ -9,7 +9,7 @@
  * then. That is not so of objects (frames up to 3.10, those of generators), behind which everything is walked each
  * time. Called by python_stack.c.
  */
-#include "trace/stacks/python_memo.h"
+#include "trace/stacks/python_stack.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/stack_ends.h"
 #include "trace/guest/stack_hash.h"

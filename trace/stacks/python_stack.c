@@ -6,7 +6,6 @@
  * as python_layout.c describes, only those of the calling thread. Called by stacks/callsite_here.c.
  */
 #include "trace/stacks/python_stack.h"
-#include "trace/guest/elf_file.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/own_stack.h"
@@ -16,10 +15,7 @@
 #include "trace/guest/stack_hash.h"
 #include "trace/stacks/python_frame.h"
 #include "trace/stacks/python_layout.h"
-#include "trace/stacks/python_memo.h"
 #include "trace/stacks/python_pages.h"
-#include "trace/stacks/python_text.h"
-#include "trace/stacks/python_verify.h"
 #include "trace/stacks/python_walk.h"
 #include "base/syscall.h"
 

@@ -8,6 +8,7 @@
 
 #include "trace/guest/stack_hash.h"
 #include "trace/stacks/python_frame.h"
+#include "trace/stacks/python_layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +45,46 @@ void python_stack_report_by(void (*function)(const char *version, const char *wh
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.
 void python_stack_modules_changed(void);
+
+/* Names and lines out of a code object. */
+
+/// A str object as UTF-8, cut between characters to fit, NUL-terminated; lone surrogates become U+FFFD.
+/// False if the object is not a plain str.
+bool python_text_copy(const struct python_layout *layout, const struct python_types *types, const void *object,
+                      char *out, size_t out_bytes);
+
+/// Line of the instruction at `offset` bytes (negative: not started) in a line table; 0 if it has none.
+uint32_t python_line_find(enum python_line_format format, const uint8_t *table, size_t table_bytes, int32_t first_line,
+                          int32_t offset);
+
+/* The proof that the interpreter is laid out as python_layout.c says. */
+
+enum python_verdict {
+    PYTHON_VERDICT_NO_FRAMES,
+    PYTHON_VERDICT_GOOD,
+    PYTHON_VERDICT_BAD,
+};
+
+/// Check the thread state and every frame of this thread against the layout, without trusting any pointer.
+/// `*frames` is how many frames were looked at. They are the caller's own.
+enum python_verdict python_verify_stack(const struct python_layout *layout, const struct python_types *types,
+                                        const void *state, unsigned *frames);
+
+/* What a thread's last walk has read, and the hash of each part of it. */
+
+#define PYTHON_STACK_UNKNOWN (~0U - 1)
+
+/// Hash and number of the frames from `at` outwards that are kept (stack_is_cut), by what is known of this thread's
+/// last walk. PYTHON_STACK_UNKNOWN if there is no room. `frames` has room for both ends of a stack, and what comes to
+/// lie there is of no use. Threads: any; not reentrant: a handler must not come here while its thread is in it.
+unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at, unsigned depth,
+                          struct python_frame *frames, struct stack_hash *hash);
+
+/// All frames, as python_stack_ends has them. Otherwise as above.
+unsigned python_memo_ends(const struct python_layout *layout, const void *code_type, const char *at,
+                          struct python_frame *frames);
+
+/// This thread ends: its memo goes. Signals are blocked.
+void python_memo_thread_end(void);
 
 #endif

@@ -5,7 +5,7 @@
  * line tables (Objects/lnotab_notes.txt of 3.9 and 3.10, Objects/locations.md of 3.11). Every read stays
  * inside the table and inside the string, whatever is in them. Called by python_stack_describe.
  */
-#include "trace/stacks/python_text.h"
+#include "trace/stacks/python_stack.h"
 #include "trace/stacks/python_layout.h"
 #include "trace/stacks/python_pages.h"
 

@@ -5,7 +5,7 @@
  * property that a wrong offset can't have by chance: types by identity, the instruction by the code of its
  * frame, the thread by its id, the chain of frames by its end. Called by python_stack.c for its first frames.
  */
-#include "trace/stacks/python_verify.h"
+#include "trace/stacks/python_stack.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/stacks/python_frame.h"
 #include "trace/stacks/python_layout.h"

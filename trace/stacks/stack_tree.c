@@ -4,10 +4,9 @@
  * two are the same, then by a table from parent and frame to node. What is not in the table is a chain of new nodes,
  * since a new node has no children: it is appended to the call-site file as one entry. Called by callsite_here.c.
  */
-#include "trace/stacks/stack_tree.h"
+#include "trace/stacks/callsite_writer.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/stack_hash.h"
-#include "trace/stacks/callsite_writer.h"
 #include "base/error.h"
 
 #include <assert.h>

@@ -8,11 +8,10 @@
 
 #include "base/error.h"
 #include "trace/model/curve.h"
-#include "trace/model/keyframes.h"
+#include "trace/model/derive.h"
 #include "trace/model/derive_remat.h"
 #include "trace/model/device_calls.h"
 #include "trace/model/device_labels.h"
-#include "trace/model/device_streams.h"
 #include "trace/model/domain.h"
 #include "base/downsample.h"
 #include "trace/model/model_state.h"

@@ -7,7 +7,6 @@
  * PYTHON_FRAMES_TIMER in the environment it maps and unmaps a page from a signal handler again and again.
  */
 #include "support/recorder_absent.h"
-#include "trace/stacks/python_memo.h"
 #include "trace/stacks/python_stack.h"
 #include "trace/emit.h"
 #include "trace/record.h"

@@ -9,7 +9,6 @@
 #define VARVE_TESTS_SUPPORT_ALLOC_TORCH_WORDS_H
 
 #include "alloc/frontend/registry.h"
-#include "alloc/frontend/torch_pools.h"
 #include "alloc/frontend/torch_requests.h"
 #include "alloc/frontend/torch.h"
 #include "support/cuda/device_play.h"

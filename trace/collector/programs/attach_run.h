@@ -37,4 +37,10 @@ int attach_release(const struct attach *attach, int32_t pid, struct varve_messag
 /// UNSUPPORTED: it is one from its start.
 int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_message *message);
 
+/* Processes that have inherited the hooks of an attached one. */
+
+/// Calls `take` for each process that has this recording mapped and was started at `since_ticks` (proc_file_started) or
+/// later: of whatever user and namespace it is, and whether or not it has recorded anything. Reads all of /proc.
+void hooked_each(uint64_t trace_id, uint64_t since_ticks, void (*take)(void *context, int32_t pid), void *context);
+
 #endif

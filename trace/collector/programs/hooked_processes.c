@@ -3,7 +3,7 @@
  * A child that has not allocated since it was forked is known to nobody; what it has mapped is seen. Called by
  * attach_run.c and detach.c.
  */
-#include "trace/collector/programs/hooked_processes.h"
+#include "trace/collector/programs/attach_run.h"
 
 #include "base/proc_file.h"
 #include "trace/collector/session/mapped_recordings.h"

@@ -11,8 +11,6 @@
 
 #include "trace/collector/programs/thread_look.h"
 #include "trace/collector/programs/attach_registers.h"
-#include "trace/collector/programs/restartable_sequence.h"
-#include "trace/collector/programs/thread_stop.h"
 #include "base/proc_file.h"
 #include "base/error.h"
 #include "trace/symbols/running_process.h"

@@ -3,7 +3,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_PROGRAMS_INJECT_H
 #define VARVE_TRACE_COLLECTOR_PROGRAMS_INJECT_H
 
-#include "trace/collector/programs/thread_place.h"
+#include "trace/collector/programs/thread_look.h"
 #include "trace/collector/programs/attach_target.h"
 
 #include <stdbool.h>

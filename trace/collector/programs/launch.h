@@ -55,4 +55,34 @@ void launch_finished(void);
 /// End this process as the program ended: the same exit status, or the same signal (without a core file).
 void launch_exit_like(const struct launch *launch) __attribute__((noreturn));
 
+/* The program under record, looked at before it is started. */
+
+struct launch_check {
+    char path[4096];        /* what will be executed, found along PATH */
+    char interpreter[4096]; /* of a script; "" otherwise */
+};
+
+/// Look at the program before it is started: VARVE_ERROR_NOT_FOUND, VARVE_ERROR_PERMISSION (not executable, a
+/// directory), VARVE_ERROR_UNSUPPORTED (statically linked, other machine, setuid or setgid, file
+/// capabilities), each with one line that says what is wrong and what to do.
+int launch_check(const char *program, struct launch_check *check_out, struct varve_message *message);
+
+/* What the program's environment says besides LD_PRELOAD and the session. */
+
+struct varve_collect_options;
+struct varve_message;
+
+#define RECORD_VARIABLES 8
+
+struct record_variables {
+    char *items[RECORD_VARIABLES + 1]; /* "NAME=VALUE", NULL at the end */
+};
+
+/// For what `options` asks for: `torch_history` (4096 bytes) gets the prefix of what PyTorch's own
+/// history is written to, "" if it isn't asked for. Errors: VARVE_ERROR_NOT_FOUND (a library is missing, or
+/// the database's folder), NO_MEMORY.
+int record_variables_make(struct record_variables *variables, const struct varve_collect_options *options,
+                          char *torch_history, struct varve_message *message);
+void record_variables_free(struct record_variables *variables);
+
 #endif

@@ -6,7 +6,7 @@
  * Whether the dynamic linker will then heed LD_PRELOAD is asked of format/exec_check.c. What can't be read or
  * decided is let through: exec has the last word. Called by record before launch_start.
  */
-#include "trace/collector/programs/launch_check.h"
+#include "trace/collector/programs/launch.h"
 
 #include "base/error.h"
 #include "trace/format/exec_check.h"

@@ -4,7 +4,7 @@
  * miss: the CUDA driver loads what CUDA_INJECTION64_PATH names, a Python finds our sitecustomize.py in front
  * of PYTHONPATH. Children inherit them.
  */
-#include "trace/collector/programs/launch_variables.h"
+#include "trace/collector/programs/launch.h"
 
 #include "base/error.h"
 #include "trace/collect.h"

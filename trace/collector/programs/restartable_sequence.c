@@ -4,7 +4,7 @@
  * that does not say where a thread has registered itself is older than the C libraries that register any (5.13). Called
  * by inject.c.
  */
-#include "trace/collector/programs/restartable_sequence.h"
+#include "trace/collector/programs/thread_look.h"
 
 #include "trace/collector/programs/attach_registers.h"
 

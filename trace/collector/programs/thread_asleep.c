@@ -4,7 +4,7 @@
  * end with EINTR, which registers_repeat undoes. What nobody undoes is a call that has done a part and says so, or
  * whose EINTR is final. Numbers of calls are those of this machine. Called by thread_look.c.
  */
-#include "trace/collector/programs/thread_asleep.h"
+#include "trace/collector/programs/thread_look.h"
 
 #include "base/proc_file.h"
 

@@ -7,9 +7,7 @@
 #include "trace/collector/programs/thread_look.h"
 
 #include "base/proc_file.h"
-#include "trace/collector/programs/thread_asleep.h"
 #include "trace/collector/programs/attach_registers.h"
-#include "trace/collector/programs/thread_stop.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * stack that can't be unwound to its end (code made at run time) is judged by the frames that are known: allocators and
  * the loader call nothing of that kind. Called by thread_look.c.
  */
-#include "trace/collector/programs/thread_place.h"
+#include "trace/collector/programs/thread_look.h"
 
 #include "trace/symbols/running_process.h"
 

@@ -5,7 +5,7 @@
  * a moment, and whatever else is known of traced threads is taken: one that comes to its stop late is not held, one
  * that has ended keeps nobody waiting.
  */
-#include "trace/collector/programs/thread_stop.h"
+#include "trace/collector/programs/thread_look.h"
 
 #include "base/proc_file.h"
 #include "trace/collector/programs/attach_registers.h"

@@ -4,7 +4,7 @@
  * in them, of both versions. Pages of files that were not used for long go when memory is wanted, so these count as
  * free. Called by the collector now and then, to bound how far rings grow.
  */
-#include "trace/collector/session/free_memory.h"
+#include "trace/collector/session/mapped_recordings.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

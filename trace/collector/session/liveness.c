@@ -6,11 +6,10 @@
  * goes, whatever ends the process. Where mappings keep no locks (overlayfs, some network file systems), /proc
  * is searched instead. Called by the collector.
  */
-#include "trace/collector/session/liveness.h"
+#include "trace/collector/session/mapped_recordings.h"
 
 #include "base/proc_file.h"
 #include "trace/collector/session/recording_directory.h"
-#include "trace/collector/session/mapped_recordings.h"
 #include "trace/format/session_format.h"
 
 #include <dirent.h>

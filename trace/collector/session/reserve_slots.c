@@ -4,7 +4,7 @@
  * would be its SIGBUS. Called by recording_directory.c, which looks here for what is no file, and in each round of the
  * collector.
  */
-#include "trace/collector/session/reserve_slots.h"
+#include "trace/collector/session/recording_directory.h"
 
 #include "trace/format/ring_format.h"
 

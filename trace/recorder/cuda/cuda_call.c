@@ -11,7 +11,6 @@
 #include "trace/recorder/cuda/cuda_lookup.h"
 #include "trace/recorder/cuda/cuda_real.h"
 #include "trace/recorder/cuda/cuda_record.h"
-#include "trace/recorder/cuda/cuda_replace.h"
 #include "trace/recorder/cuda/cuda_resources.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/callsite_here.h"

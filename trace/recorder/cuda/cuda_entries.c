@@ -5,9 +5,7 @@
  */
 #include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/driver_calls.h"
-#include "trace/recorder/cuda/cuda_entry.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
-#include "trace/recorder/cuda/cuda_replace.h"
 
 #include <stddef.h>
 

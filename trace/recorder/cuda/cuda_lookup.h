@@ -41,4 +41,28 @@ static inline bool cuda_is_off(void)
 /// in the code that asks. Called by the jump of dlsym.
 void *cuda_dlsym_answer(void *handle, const char *name, const void *caller) __attribute__((visibility("hidden")));
 
+/* Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any. */
+
+/// What dlsym(RTLD_DEFAULT, name) will say to the code at `caller`, if that is certain; else NULL.
+void *cuda_objects_default(const char *name, const void *caller);
+/// The same of RTLD_NEXT.
+void *cuda_objects_next(const char *name, const void *caller);
+
+/// A symbol of the driver library; NULL: no such symbol, or no such library is loaded.
+void *cuda_objects_driver_symbol(const char *name);
+/// Keep the object that holds `address` loaded from now on: pointers to its functions will be kept.
+void cuda_objects_hold(const void *address);
+/// A symbol as the next object behind us defines it, for all programs alike.
+void *cuda_objects_behind_us(const char *name);
+/// A symbol of a loaded library, which stays loaded from then on; `name` NULL is not allowed.
+void *cuda_objects_symbol_of(const char *library, const char *name);
+/// A symbol as the object that holds `caller` sees it among its own libraries.
+void *cuda_objects_symbol_for(const void *caller, const char *name);
+
+/* Between cuda_lookup.c and the one file dlsym_hook_*.c that fits the processor, which defines dlsym itself. */
+
+/* Versions of the C library's own dlsym, NULL at the end; all are the same function, one of them is there.
+ * None: ours does not exist, so that the plain name is the C library's. */
+extern const char *const cuda_dlsym_versions[];
+
 #endif

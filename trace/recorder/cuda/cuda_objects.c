@@ -4,7 +4,6 @@
  * this or that caller. Our own symbols cannot be found by dlsym (recorder/exports.map), so the answers are
  * those of a process without us. What is found stays loaded: its functions are kept.
  */
-#include "trace/recorder/cuda/cuda_objects.h"
 #include "trace/recorder/cuda/cuda_lookup.h"
 #include "trace/recorder/cuda/cuda_real.h"
 #include "trace/guest/elf_symbol.h"

@@ -8,7 +8,6 @@
 #include "trace/recorder/cuda/cuda_real.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
 #include "trace/recorder/cuda/cuda_lookup.h"
-#include "trace/recorder/cuda/cuda_objects.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
 

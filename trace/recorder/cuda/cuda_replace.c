@@ -5,13 +5,12 @@
  * comes back through the hooks and is recorded as such, with the program's stack. If it cannot be opened
  * the program is served by the driver, and a line says so.
  */
-#include "trace/recorder/cuda/cuda_replace.h"
 #include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/cuda_lookup.h"
 #include "trace/recorder/cuda/cuda_real.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/guest/guest_text.h"
+#include "trace/guest/guest_memory.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/native_stack.h"
 #include "base/syscall.h"

@@ -6,7 +6,6 @@
  * reaches the driver past all hooks: it is recorded here.
  */
 #include "trace/recorder/cuda/cuda_call.h"
-#include "trace/recorder/cuda/cuda_entry.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
 #include "trace/recorder/cuda/cuda_lookup.h"
 #include "trace/recorder/cuda/cuda_real.h"

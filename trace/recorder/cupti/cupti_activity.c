@@ -4,10 +4,8 @@
  * time. They enrich what the callbacks report (kind of memory, size and threshold of pools); nothing rests
  * on them. Called by cupti_recorder.c, and by CUPTI when a buffer is full.
  */
-#include "trace/recorder/cupti/cupti_activity.h"
-#include "trace/recorder/cupti/cupti_device.h"
-#include "trace/recorder/cupti/cupti_driver.h"
 #include "trace/recorder/cupti/cupti_recorder.h"
+#include "trace/recorder/cupti/cupti_driver.h"
 #include "base/error.h"
 #include "trace/emit.h"
 #include "trace/record.h"

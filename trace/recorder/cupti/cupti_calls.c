@@ -6,13 +6,10 @@
  * memory may be another thread's before it returns, and its duration when it has returned (as DEV_SYNC with
  * the function's cause); an allocation when it has returned.
  */
-#include "trace/recorder/cupti/cupti_calls.h"
+#include "trace/recorder/cupti/cupti_recorder.h"
 #include "trace/recorder/cuda/driver_calls.h"
 #include "trace/recorder/cuda/cuda_record.h"
-#include "trace/recorder/cupti/cupti_activity.h"
-#include "trace/recorder/cupti/cupti_device.h"
 #include "trace/recorder/cupti/cupti_driver.h"
-#include "trace/recorder/cupti/cupti_recorder.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 

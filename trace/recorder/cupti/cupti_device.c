@@ -5,9 +5,8 @@
  * is, before the first record of it, and whether a stream records a graph. Its functions are found in
  * cuInit, since looking them up takes the loader's lock. The tables have no lock: an entry is one word.
  */
-#include "trace/recorder/cupti/cupti_device.h"
-#include "trace/recorder/cupti/cupti_driver.h"
 #include "trace/recorder/cupti/cupti_recorder.h"
+#include "trace/recorder/cupti/cupti_driver.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 

@@ -6,7 +6,7 @@
  * has loaded. VARVE_CUPTI_LIBRARY names a file and ends the search. Runs once, inside cuInit: nothing here
  * calls CUDA.
  */
-#include "trace/recorder/cupti/cupti_library.h"
+#include "trace/recorder/cupti/cupti_recorder.h"
 #include "trace/recorder/cupti/cupti_driver.h"
 
 #include <dlfcn.h>

@@ -6,11 +6,7 @@
  * the program goes on without us, and the trace says so.
  */
 #include "trace/recorder/cupti/cupti_recorder.h"
-#include "trace/recorder/cupti/cupti_activity.h"
-#include "trace/recorder/cupti/cupti_calls.h"
-#include "trace/recorder/cupti/cupti_device.h"
 #include "trace/recorder/cupti/cupti_driver.h"
-#include "trace/recorder/cupti/cupti_library.h"
 #include "base/error.h"
 #include "trace/emit.h"
 #include "trace/record.h"

@@ -7,9 +7,10 @@
 #ifndef VARVE_TRACE_RECORDER_CUPTI_CUPTI_RECORDER_H
 #define VARVE_TRACE_RECORDER_CUPTI_CUPTI_RECORDER_H
 
-#include "trace/recorder/cupti/cupti_driver.h"
+#include "base/error.h"
 #include "trace/producer.h"
 #include "trace/record.h"
+#include "trace/recorder/cupti/cupti_driver.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,5 +40,50 @@ struct cupti_recorder *cupti_recorder_get(void);
 void cupti_state_emit(enum varve_cause cause, uint64_t what, uint64_t number, uint64_t ns);
 /// After a call of the driver's: exit handlers that it has registered by now run after ours.
 void cupti_exit_watch_again(void);
+
+/* Finding libcupti. */
+
+/// Find and open libcupti and look its functions up. The library stays open until the process ends. Errors:
+/// VARVE_ERROR_NOT_FOUND (none found, or too old a one).
+int cupti_library_open(struct cupti_functions *functions, struct varve_message *message);
+
+/* CUPTI's callbacks of the driver's functions. */
+
+/// Ask CUPTI for the callbacks that we want. Returns the CUptiResult of the first one that matters and was
+/// refused, or 0.
+cupti_result cupti_calls_enable(const struct cupti_recorder *recorder);
+/// A callback of the driver's domain.
+void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data);
+/// The current call of this thread ended a context.
+void cupti_calls_mark_end(void);
+
+/* CUPTI's activity records: enrichment, without which all goes on. */
+
+/// Begin to collect activity records: enrichment, without which all goes on. Returns a CUptiResult.
+cupti_result cupti_activity_begin(struct cupti_recorder *recorder);
+/// Have CUPTI hand over what is complete, or (`is_forced`) all there is.
+void cupti_activity_flush(struct cupti_recorder *recorder, bool is_forced);
+/// The same, and no more of them.
+void cupti_activity_end(struct cupti_recorder *recorder);
+
+/* Devices, streams and pools as records name them. */
+
+/// The device of a context, 0 if CUPTI can't say. `context_id` is CUPTI's number of it.
+unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context context, uint32_t context_id);
+/// Find the driver's functions that the two below ask. Once, in cuInit.
+void cupti_driver_find(void);
+/// Emit what `device` is, once per process; until then each call asks the driver. In a callback of a call
+/// that is not captured.
+void cupti_device_describe(unsigned device);
+/// Does what is called on this stream become part of a graph? Asks the driver: in a callback, when a call
+/// begins. `stream`: its handle, 2 for the thread's own.
+bool cupti_stream_is_captured(uint64_t stream);
+/// A number of 12 bits for a pool of the driver's, 0 if there are too many.
+unsigned cupti_pool_number(uint64_t handle);
+/// A pool of this kind of memory was made. Of others nothing is known: they are the device's.
+void cupti_pool_made(uint64_t handle, enum varve_memory_kind memory);
+enum varve_memory_kind cupti_pool_memory(unsigned number);
+/// The pool is gone; its number may be given out again.
+void cupti_pool_forget(uint64_t handle);
 
 #endif

@@ -4,7 +4,7 @@
  * error message, a new thread's table), and that call ends in our own malloc. A static pool serves these few;
  * it is never given back, and free and realloc recognise its addresses.
  */
-#include "trace/recorder/heap/bootstrap.h"
+#include "trace/recorder/heap/heap_hooks.h"
 
 #include <string.h>
 

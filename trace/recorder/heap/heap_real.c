@@ -11,7 +11,7 @@
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
 #include "trace/recorder/heap/loading.h"
-#include "trace/recorder/heap/main_end.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"

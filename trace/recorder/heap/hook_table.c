@@ -3,7 +3,7 @@
  * Our own definitions are found by their names in our own table of symbols: in C these names would be the program's.
  * What is a hook here and no function of struct heap_real is what the object of another function calls so.
  */
-#include "trace/recorder/heap/hook_table.h"
+#include "trace/recorder/heap/loading.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/recorder/heap/operator_new.h"

@@ -12,12 +12,11 @@
  * A program that embeds an interpreter goes on after the interpreter's end: only where Py_RunMain or Py_Exit is on
  * the stack is that the end of the program. _exit, quick_exit and signals end a process without this event.
  */
-#include "trace/recorder/heap/main_end.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "base/syscall.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/own_stack.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/native_stack.h"

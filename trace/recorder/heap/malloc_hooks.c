@@ -6,10 +6,7 @@
  * result emitted after it. Each hook first asks whether anything is recorded at all; off costs one load and
  * one branch.
  */
-#include "trace/recorder/heap/malloc_hooks.h"
-#include "trace/recorder/heap/bootstrap.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
@@ -20,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* malloc_hooks.h would declare these with attributes that differ between C libraries. */
+/* heap_hooks.h would declare these with attributes that differ between C libraries. */
 void *memalign(size_t alignment, size_t size);
 void *pvalloc(size_t size);
 

@@ -5,9 +5,7 @@
  * when the kernel refuses, the range is emitted again, so that the sums stay right. mremap is an munmap and
  * an mmap.
  */
-#include "trace/recorder/heap/mmap_hooks.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
 #include "base/syscall.h"

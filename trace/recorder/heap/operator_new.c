@@ -12,7 +12,6 @@
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/malloc_hooks.h"
 #include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
 #include "trace/record.h"

@@ -5,15 +5,12 @@
  * program. Programs that are about to run, here or in a new process, are noted if they can't be recorded
  * (recorder/exec_note.c). dlclose is here too: unloaded code may leave its addresses to other code.
  */
-#include "trace/recorder/exec_environment.h"
-#include "trace/recorder/exec_note.h"
+#include "trace/recorder/exec_look.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/python_allocators.h"
 #include "trace/recorder/heap/heap_real.h"
-#include "trace/recorder/sink_emit.h"
+#include "trace/recorder/emit_slow.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/callsite_here.h"
 #include "trace/stacks/python_stack.h"

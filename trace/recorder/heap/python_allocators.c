@@ -8,11 +8,8 @@
  * The interpreter calls them with its lock held, for its domains `mem` and `obj`; `raw` is malloc. What it takes from
  * mmap and malloc for them is recorded too, in domains of their own.
  */
-#include "trace/recorder/heap/python_allocators.h"
-#include "trace/guest/elf_file.h"
-#include "trace/guest/elf_symbol.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/main_end.h"
+#include "trace/guest/elf_symbol.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 

@@ -7,7 +7,7 @@
 #include "support/alloc/rig.h"
 
 #include "alloc/core/allocator_counters.h"
-#include "alloc/core/allocator_stats.h"
+#include "alloc/core/request_way.h"
 #include "support/random.h"
 
 #define KEYS 122

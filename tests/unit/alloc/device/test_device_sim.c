@@ -7,7 +7,6 @@
  * Costs: 3 s
  */
 #include "alloc/device/device_resources.h"
-#include "alloc/device/sim_faults.h"
 #include "alloc/device/sim_device.h"
 #include "support/cuda/device_play.h"
 #include "support/random.h"

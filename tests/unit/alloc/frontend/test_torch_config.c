@@ -5,7 +5,6 @@
  * Costs: 1 s
  */
 #include "alloc/frontend/registry.h"
-#include "alloc/frontend/torch_pools.h"
 #include "alloc/frontend/torch_requests.h"
 #include "alloc/frontend/torch.h"
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "analysis/dtr/dtr_check.h"
+#include "analysis/dtr/dtr_log.h"
 #include "analysis/base/input_stream.h"
 #include "support/command.h"
 #include "support/random.h"

@@ -6,8 +6,7 @@
  */
 #include <cmocka.h>
 
-#include "analysis/dtr/dtr_describe.h"
-#include "analysis/dtr/dtr_sweep.h"
+#include "analysis/dtr/dtr_print.h"
 #include "support/command.h"
 #include "support/random.h"
 

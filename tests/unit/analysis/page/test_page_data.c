@@ -15,9 +15,6 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
-#include "analysis/page/page_addresses.h"
-#include "analysis/page/page_allocations.h"
-#include "analysis/page/page_live.h"
 #include "analysis/page/page_writer.h"
 #include "base/error.h"
 

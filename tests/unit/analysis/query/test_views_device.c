@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "support/derive/derived.h"
-#include "trace/model/device_vmm.h"
+#include "trace/model/device_rows.h"
 
 #define START_REAL_NS INT64_C(1000000000000)
 

@@ -8,7 +8,7 @@
 #include "support/history_python.h"
 #include "support/replay.h"
 
-#include "analysis/history/infer_pools.h"
+#include "analysis/history/infer_device.h"
 
 static void derive(const struct scene *scene, struct replay_pools *pools)
 {

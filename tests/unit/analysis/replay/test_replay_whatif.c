@@ -8,7 +8,6 @@
 #include "support/replay.h"
 
 #include "analysis/replay/replay_before.h"
-#include "analysis/replay/ineffective_settings.h"
 
 static struct scene *make_scene(void)
 {

@@ -4,7 +4,7 @@
  *
  * Costs: 1 s
  */
-#include "storage/remat/remat_score.h"
+#include "storage/remat/planner.h"
 #include "storage/remat/twister.h"
 #include "support/random.h"
 

@@ -5,7 +5,6 @@
  */
 #include "support/storage/runtime_rules.h"
 
-#include "analysis/dtr/dtr_check.h"
 #include "analysis/dtr/dtr_log.h"
 #include "analysis/dtr/dtr_play.h"
 

@@ -5,7 +5,7 @@
  * test_casts.py.
  * Costs: 1 s
  */
-#include "storage/tensors/element_cast.h"
+#include "storage/tensors/element_loop.h"
 
 #include "cmocka.h"
 #include "support/structure.h"

@@ -9,7 +9,6 @@
  */
 #include "support/collector.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/traced_process.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
 #include "trace/format/ring_format.h"

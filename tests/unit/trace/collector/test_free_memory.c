@@ -4,7 +4,7 @@
  * version and of those around them.
  * Costs: 1 s
  */
-#include "trace/collector/session/free_memory.h"
+#include "trace/collector/session/mapped_recordings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

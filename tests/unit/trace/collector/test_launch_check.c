@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <cmocka.h>
 
-#include "trace/collector/programs/launch_check.h"
+#include "trace/collector/programs/launch.h"
 #include "base/error.h"
 
 #include <elf.h>

@@ -11,7 +11,6 @@
 #include "support/collector.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/ring_merge.h"
 #include "trace/format/ring_format.h"
 #include "trace/record.h"
 

@@ -3,7 +3,7 @@
 /* What a trace lacks of the rings, by ring and number. */
 #include <cmocka.h>
 
-#include "trace/collector/lttng_missing.h"
+#include "trace/collector/lttng_session.h"
 
 #include <string.h>
 

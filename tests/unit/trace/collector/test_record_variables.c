@@ -4,7 +4,7 @@
  * front of what was there, and what is said of a component that is missing.
  * Costs: 1 s
  */
-#include "trace/collector/programs/launch_variables.h"
+#include "trace/collector/programs/launch.h"
 #include "base/error.h"
 #include "trace/collect.h"
 

@@ -8,7 +8,7 @@
 
 #include "support/collector.h"
 #include "base/proc_file.h"
-#include "trace/collector/traced_process.h"
+#include "trace/collector/collector.h"
 #include "trace/collector/rss.h"
 
 /* A process that is what its page says it is. */

@@ -6,7 +6,7 @@
  * Costs: 1 s
  */
 #include "support/collector.h"
-#include "trace/collector/live_figures.h"
+#include "trace/collector/collector.h"
 #include "trace/collector/session/watch.h"
 #include "base/error.h"
 #include "trace/collect.h"

@@ -9,7 +9,7 @@
 #include "support/callsites.h"
 #include "support/rebuild.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/ring_merge.h"
+#include "trace/collector/collector.h"
 #include "trace/format/callsite_format.h"
 #include "trace/record.h"
 

@@ -12,7 +12,6 @@
 #include "support/random.h"
 #include "base/error.h"
 #include "trace/model/derive.h"
-#include "trace/model/derive_join.h"
 #include "trace/model/model_event.h"
 #include "trace/model/model_state.h"
 #include "trace/record.h"

@@ -8,7 +8,6 @@
  */
 #include "support/derive/blocks_model.h"
 #include "support/query.h"
-#include "trace/model/layout_code.h"
 #include "trace/model/layout_state.h"
 #include "trace/record.h"
 #include "base/error.h"

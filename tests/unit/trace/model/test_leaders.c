@@ -7,7 +7,7 @@
  */
 #include "support/derive/lab.h"
 #include "support/random.h"
-#include "trace/model/derive_join.h"
+#include "trace/model/derive.h"
 #include "trace/model/group_leaders.h"
 
 /* Just below a share and just at it, by each of the measures. */

@@ -4,7 +4,6 @@
  * made, one that is opened afterwards, and dlsym.
  * Costs: 1 s
  */
-#include "trace/guest/elf_definitions.h"
 #include "trace/guest/elf_entries.h"
 
 #include <setjmp.h>

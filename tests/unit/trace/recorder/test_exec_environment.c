@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Environments of programs that must not get the recorder: nothing else in them changes. */
-#include "trace/recorder/exec_environment.h"
+#include "trace/recorder/exec_look.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,8 +9,7 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/stacks/python_frame.h"
 #include "trace/stacks/python_layout.h"
-#include "trace/stacks/python_text.h"
-#include "trace/stacks/python_verify.h"
+#include "trace/stacks/python_stack.h"
 #include "support/random.h"
 
 #include <iconv.h>

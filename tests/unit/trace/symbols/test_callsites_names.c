@@ -10,7 +10,6 @@
 #include "tests/support/random.h"
 #include "trace/callsites/stack_merge.h"
 #include "trace/callsites/frame_kinds.h"
-#include "trace/callsites/plumbing.h"
 #include "base/error.h"
 #include "trace/writer.h"
 

@@ -12,7 +12,7 @@
 #include "support/random.h"
 #include "base/error.h"
 #include "trace/format/callsite_format.h"
-#include "trace/model/derive_join.h"
+#include "trace/model/derive.h"
 #include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"

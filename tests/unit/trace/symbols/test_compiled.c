@@ -6,7 +6,7 @@
  */
 #include <cmocka.h>
 
-#include "trace/callsites/compiled_code.h"
+#include "trace/callsites/callsite_output.h"
 
 #include <fcntl.h>
 #include <stdio.h>
