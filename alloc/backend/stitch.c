@@ -18,7 +18,7 @@
  */
 #include "alloc/backend/backend.h"
 #include "alloc/core/request_way.h"
-#include "alloc/core/pool_table.h"
+#include "alloc/core/allocator_emit.h"
 #include "alloc/policy/pytorch_rules.h"
 
 #include <inttypes.h>

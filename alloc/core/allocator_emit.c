@@ -5,7 +5,6 @@
  */
 #include "alloc/core/allocator_emit.h"
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/pool_table.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 

@@ -7,7 +7,6 @@
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/request_way.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/pool_table.h"
 #include "alloc/core/stream_use.h"
 #include "alloc/policy/policy.h"
 

@@ -10,7 +10,6 @@
 #include "alloc/core/allocator_emit.h"
 #include "alloc/core/request_way.h"
 #include "alloc/core/block_links.h"
-#include "alloc/core/pool_table.h"
 #include "alloc/policy/rounding.h"
 
 #include <assert.h>

@@ -4,7 +4,6 @@
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/pool_table.h"
 #include "alloc/policy/pytorch_rules.h"
 
 /* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */

@@ -4,7 +4,7 @@
  * that has memory; an expandable segment gives one entry for each contiguous range with memory.
  */
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/pool_table.h"
+#include "alloc/core/allocator_emit.h"
 
 #include <stdlib.h>
 

@@ -11,7 +11,7 @@
 #include "alloc/core/allocator_lock.h"
 #include "alloc/index/block_map.h"
 #include "alloc/index/block_slab.h"
-#include "alloc/index/block_pool.h"
+#include "alloc/index/free_index.h"
 #include "alloc/policy/policy.h"
 
 /* Internal assertions, and the walkers after each step, by the build's level. */

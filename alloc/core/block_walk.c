@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A block with memory is either free, and then in its pool's index, or in use, and then in the map. */
-#include "alloc/core/pool_table.h"
+#include "alloc/core/allocator_emit.h"
 
 struct block *walk_next(struct varve_alloc *alloc, struct block_walk *walk)
 {

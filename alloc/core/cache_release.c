@@ -2,7 +2,7 @@
 /* A plan is a list through the blocks themselves (`planned_next`), since it may be as long as the pool. */
 #include "alloc/core/request_way.h"
 #include "alloc/core/allocator_state.h"
-#include "alloc/core/pool_table.h"
+#include "alloc/core/allocator_emit.h"
 #include "alloc/core/stream_use.h"
 
 void plan_add(struct release_plan *plan, struct block *block, uint64_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors that may be the allocator's own get no reason of the device, which could be an older one. */
-#include "alloc/core/pool_table.h"
+#include "alloc/core/allocator_emit.h"
 #include "alloc/core/allocator_state.h"
 
 #include <stdarg.h>

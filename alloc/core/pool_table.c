@@ -3,9 +3,8 @@
  * Which pool a request goes to, and how private pools come and go. A pool without references stays in the list
  * of freeable ones until a release of cached segments finds nothing in it.
  */
-#include "alloc/core/pool_table.h"
-#include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_emit.h"
+#include "alloc/core/allocator_state.h"
 #include "base/error.h"
 #include "trace/emit.h"
 #include "trace/record.h"

@@ -5,7 +5,6 @@
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/pool_table.h"
 #include "alloc/policy/pytorch_rules.h"
 
 #include <assert.h>

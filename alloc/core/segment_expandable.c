@@ -10,7 +10,6 @@
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/pool_table.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>

@@ -7,7 +7,6 @@
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
-#include "alloc/core/pool_table.h"
 
 #include <inttypes.h>
 

@@ -11,7 +11,7 @@
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
-#include "alloc/core/pool_table.h"
+#include "alloc/core/allocator_emit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Address space without memory, as a list by (stream, address): a pool has few such ranges. */
-#include "alloc/index/block_pool.h"
+#include "alloc/index/free_index.h"
 
 static bool block_pool_is_before(const struct block *a, const struct block *b)
 {

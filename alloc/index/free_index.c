@@ -7,7 +7,6 @@
  */
 #include "alloc/index/free_index.h"
 #include "alloc/index/block.h"
-#include "alloc/index/block_pool.h"
 
 #include <string.h>
 

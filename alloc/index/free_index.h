@@ -10,10 +10,10 @@
 #include "alloc/index/block.h"
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <assert.h>
 
 #define FREE_INDEX_SIZE_LIMIT (UINT64_C(1) << 61) /* sizes are smaller */
 #define INDEX_UNIT_BITS 9U   /* sizes are multiples of 2^9, though nothing breaks if they are not */
@@ -261,5 +261,30 @@ HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
 {
     return LIKELY(size < FREE_INDEX_SIZE_LIMIT) ? free_index_best_from(bins, index_bin_of(size), size) : NULL;
 }
+
+/*
+ * Blocks of one kind (small or large) of the default pool or of a private one: the free ones, and the address
+ * space of expandable segments that has no memory.
+ */
+
+struct private_pool;
+
+struct pool {
+    struct free_index index;
+    struct block *unmapped;     /* by (stream, address), linked by left and right */
+    uint64_t search_count;      /* of searches while garbage collection is on: the clock of ages */
+    struct private_pool *owner; /* NULL: the default pool */
+    uint16_t number;            /* as records carry it: 2 × pool + (1 if small) */
+    bool is_small;
+    bool no_split; /* blocks are given out whole */
+};
+
+HOT struct pool *block_pool(const struct block *block)
+{
+    return block->bins->pool;
+}
+
+void pool_unmapped_insert(struct pool *pool, struct block *block);
+void pool_unmapped_remove(struct pool *pool, struct block *block);
 
 #endif

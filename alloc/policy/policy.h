@@ -9,7 +9,7 @@
 #define VARVE_ALLOC_POLICY_POLICY_H
 
 #include "alloc/alloc.h"
-#include "alloc/index/block_pool.h"
+#include "alloc/index/free_index.h"
 
 /* The block that a request wants. */
 struct wanted_block {

@@ -17,7 +17,7 @@
 #include "analysis/query/loss_note.h"
 #include "analysis/page/page_writer.h"
 #include "analysis/report/report_leaks.h"
-#include "analysis/report/report_section.h"
+#include "analysis/report/report.h"
 #include "analysis/query/line_together.h"
 #include "analysis/query/total_query.h"
 #include "base/error.h"

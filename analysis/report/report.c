@@ -12,13 +12,7 @@
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/recording_header.h"
 #include "analysis/query/loss_note.h"
-#include "analysis/report/report_cupti.h"
-#include "analysis/report/report_domains.h"
-#include "analysis/report/report_gpu.h"
 #include "analysis/report/report_leaks.h"
-#include "analysis/report/report_remat.h"
-#include "analysis/report/report_section.h"
-#include "analysis/report/report_storages.h"
 #include "analysis/query/storage_summary.h"
 
 #define COLUMNS(...) ((const struct table_column[]){__VA_ARGS__})

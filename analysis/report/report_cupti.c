@@ -3,7 +3,7 @@
  * What became of CUPTI's recorder in each process, and whether it has the same allocations as the CUDA recorder where
  * both ran: a call that one of them missed shows here.
  */
-#include "analysis/report/report_cupti.h"
+#include "analysis/report/report.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
@@ -11,7 +11,6 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
 #include "analysis/report/report_title.h"
-#include "analysis/report/report_section.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * What was allocated: totals, processes, and of the first domain the peak, what was allocated, what was live at the end
  * and what was temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks.
  */
-#include "analysis/report/report_domains.h"
+#include "analysis/report/report.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
@@ -13,7 +13,6 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
 #include "analysis/report/report_title.h"
-#include "analysis/report/report_section.h"
 #include "analysis/query/line_together.h"
 #include "analysis/query/total_query.h"
 

@@ -5,7 +5,7 @@
  * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as
  * segments --at does.
  */
-#include "analysis/report/report_gpu.h"
+#include "analysis/report/report.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
@@ -15,7 +15,6 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
 #include "analysis/report/report_title.h"
-#include "analysis/report/report_section.h"
 #include "analysis/query/segment_query.h"
 #include "analysis/query/total_query.h"
 #include "base/error.h"

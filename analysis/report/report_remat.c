@@ -3,7 +3,7 @@
  * What a memory budget cost: time of recomputations by operator, what was evicted and why, what most often, and which
  * storages were in the way when an operator did not get its memory. All processes together; the JSON has each.
  */
-#include "analysis/report/report_remat.h"
+#include "analysis/report/report.h"
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
@@ -11,7 +11,6 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
 #include "analysis/report/report_title.h"
-#include "analysis/report/report_section.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A section as text and as JSON. */
-#include "analysis/report/report_section.h"
+#include "analysis/report/report.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"

@@ -3,12 +3,11 @@
  * What storages there were, and the worst of what looks leaked, without stacks: `varve leaks --domain
  * storage` has them.
  */
-#include "analysis/report/report_storages.h"
+#include "analysis/report/report.h"
 
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
 #include "analysis/report/report_title.h"
-#include "analysis/report/report_section.h"
 #include "analysis/query/storage_summary.h"
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 #include "analysis/snapshot/snapshot_event.h"
 
 #include "analysis/snapshot/snapshot_frames.h"
-#include "analysis/snapshot/snapshot_rest.h"
+#include "analysis/snapshot/snapshot_reader.h"
 
 #include <string.h>
 

@@ -10,7 +10,6 @@
 #include "analysis/snapshot/json_decoder.h"
 #include "analysis/snapshot/snapshot_event.h"
 #include "analysis/snapshot/snapshot_reader.h"
-#include "analysis/snapshot/snapshot_rest.h"
 #include "analysis/snapshot/snapshot_segment.h"
 #include "analysis/snapshot/snapshot_settings.h"
 #include "analysis/history/history_read.h"

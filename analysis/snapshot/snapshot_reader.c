@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/snapshot/snapshot_reader.h"
 
-#include "analysis/snapshot/snapshot_rest.h"
-
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>

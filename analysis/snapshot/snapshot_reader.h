@@ -76,7 +76,7 @@ enum snapshot_word {
 enum snapshot_tag {
     TAG_FRAME = 1, /* number in snapshot_reader.frames */
     TAG_STACK,     /* number in history.stacks */
-    TAG_REST,      /* number in history.texts: what makes the value again (snapshot_rest.h) */
+    TAG_REST,      /* number in history.texts: what makes the value again (snapshot_reader.h) */
 };
 
 /* Of lists, and of the dict at the bottom of the stack. */
@@ -96,7 +96,7 @@ struct snapshot_position {
     size_t outer_index;
 };
 
-/* Opcodes, as they gather (snapshot_rest.h). */
+/* Opcodes, as they gather (snapshot_reader.h). */
 struct snapshot_rest {
     char *bytes;
     size_t count, capacity;
@@ -156,5 +156,21 @@ int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct
 /// The list or tuple that the value is. Neither was used before.
 int field_list(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                struct pickle_object **object_out);
+
+/*
+ * Keys of a snapshot that mean nothing here, kept for an export: as the opcodes of a pickle that make key and value
+ * again, which need nothing of the pickle around them. Called by the parsers of a snapshot's parts.
+ */
+
+/// Add a key and its value to what `reader->rest` holds so far. What cannot be kept (bytes, texts of more than 64 KiB,
+/// deep or very large values) is left out, key and all.
+void rest_add(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value);
+/// The number of the text of all that was added; nothing is there afterwards.
+uint32_t rest_take(struct snapshot_reader *reader);
+/// Move what was added behind what `reader->root` has, as far as there is room; nothing is in
+/// `reader->rest` afterwards.
+void rest_keep(struct snapshot_reader *reader);
+/// The same of one value. False: it cannot be kept.
+bool rest_value(struct snapshot_reader *reader, struct pickle_value value, uint32_t *text_out);
 
 #endif

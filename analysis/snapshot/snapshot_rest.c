@@ -3,7 +3,7 @@
  * Opcodes: Python's pickletools, protocol 4. A container is made and filled without the memo, so that the bytes mean
  * the same wherever they are put. Values may hold themselves: depth and size are bounded.
  */
-#include "analysis/snapshot/snapshot_rest.h"
+#include "analysis/snapshot/snapshot_reader.h"
 
 #include "analysis/base/memory_or_exit.h"
 

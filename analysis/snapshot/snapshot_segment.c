@@ -2,7 +2,7 @@
 #include "analysis/snapshot/snapshot_segment.h"
 
 #include "analysis/snapshot/snapshot_frames.h"
-#include "analysis/snapshot/snapshot_rest.h"
+#include "analysis/snapshot/snapshot_reader.h"
 #include "analysis/base/memory_or_exit.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/snapshot/snapshot_settings.h"
 
-#include "analysis/snapshot/snapshot_rest.h"
+#include "analysis/snapshot/snapshot_reader.h"
 
 #include <string.h>
 

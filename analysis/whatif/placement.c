@@ -8,8 +8,6 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/whatif/placement_clock.h"
-#include "analysis/whatif/placement_exact.h"
-#include "analysis/whatif/placement_portfolio.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

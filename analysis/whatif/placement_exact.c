@@ -4,10 +4,9 @@
  * by turns with ever more steps, since one order finds in a thousand steps what another does not in a million. What a
  * turn found hopeless, the next ones know.
  */
-#include "analysis/whatif/placement_exact.h"
+#include "analysis/whatif/placement.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/whatif/placement_instance.h"
 #include "analysis/whatif/skyline_search.h"
 
 #include <stdlib.h>

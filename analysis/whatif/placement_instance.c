@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lifetimes into points, by one walk over all begins and ends in the order of time. */
-#include "analysis/whatif/placement_instance.h"
+#include "analysis/whatif/placement.h"
 
 #include "analysis/base/memory_or_exit.h"
 

@@ -4,7 +4,7 @@
  * order and with random numbers of its own. All share the best answer. A round does not depend on others: where it ends
  * after a number of rounds, it is the same with any number of threads.
  */
-#include "analysis/whatif/placement_portfolio.h"
+#include "analysis/whatif/placement.h"
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"

@@ -3,7 +3,7 @@
  * Storages as DLPack's tensors. A tensor is exported with a view of the storage in its context: the view keeps the
  * memory, and its size, until the deleter releases it.
  */
-#include "storage/core/storage_memory.h"
+#include "storage/core/storage_object.h"
 #include "storage/core/dlpack_types.h"
 
 #include <inttypes.h>

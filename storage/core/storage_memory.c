@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/core/storage_memory.h"
 #include "storage/core/storage_object.h"
 
 #include <inttypes.h>

@@ -16,10 +16,8 @@
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
-#include "trace/store/derived_tables.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
+#include "trace/store/stack_nodes.h"
 
 #include <sqlite3.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
 #include "fuzz/target.h"
 
 #include "trace/collector/collector.h"
-#include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
 #include "trace/format/ring_format.h"

@@ -16,7 +16,6 @@
 #include "trace/collector/collector_clock.h"
 #include "support/random.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"

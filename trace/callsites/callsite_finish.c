@@ -4,7 +4,6 @@
  * transaction of the store open.
  */
 #include "base/error.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/callsite_intern.h"

@@ -7,7 +7,7 @@
  */
 #include "base/grown_array.h"
 #include "trace/model/derive.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/stack_merge.h"
 #include "trace/callsites/callsite_output.h"

@@ -10,7 +10,7 @@
 #include "base/grown_array.h"
 #include "base/thread.h"
 #include "base/error.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/callsite_reader.h"
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/store_resume.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/callsite_intern.h"
 

@@ -10,7 +10,6 @@
 #include "base/grown_array.h"
 #include "base/thread.h"
 #include "trace/format/callsite_format.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsite_intern.h"
 #include "trace/callsites/frame_kinds.h"

@@ -9,20 +9,57 @@
 #ifndef VARVE_TRACE_COLLECTOR_COLLECTOR_H
 #define VARVE_TRACE_COLLECTOR_COLLECTOR_H
 
+#include "base/downsample.h"
 #include "base/error.h"
 #include "trace/collect.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/format/session_format.h"
 #include "trace/model/group_leaders.h"
 #include "trace/record.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Resident memory of the recorded processes over time, as the kernel counts it. */
+
+struct collector;
+struct traced_process;
+
+/* Of one process. */
+struct process_rss {
+    int folder_fd;  /* its folder in /proc, which stays its own when the pid is given out anew; -1: not to be had */
+    bool is_sought; /* all of /proc was searched for it */
+    bool is_stored;
+    uint64_t now_bytes;        /* of the last sample; 0: unknown, or it has ended */
+    uint64_t peak_bytes;       /* the largest that the kernel reported; 0: unknown */
+    uint64_t ended_peak_bytes; /* of waitpid, its waited-for children and earlier images included; 0: unknown */
+    struct downsample samples; /* rows of time, bytes, and the most since the row before */
+};
+
+/* Of all of them. */
+struct collect_rss {
+    struct downsample samples; /* sums over those that live */
+    uint64_t now_bytes;        /* the last one */
+    uint64_t next_ns, next_search_ns;
+    uint64_t own_bytes; /* of the collector when it started the program, which had as much until exec; 0: unknown */
+    uint64_t points_written; /* rows of processes that ended */
+};
+
+/// The process is watched from here on, and sampled once. Before it ends.
+void collect_rss_begin(struct collector *collector, struct traced_process *process);
+/// In every round: a sample of all processes, if it is time for one.
+void collect_rss_round(struct collector *collector, uint64_t now_ns);
+/// The largest resident memory of a process, as far as it is known; 0: not known.
+uint64_t collect_rss_peak(const struct collector *collector, const struct traced_process *process);
+/// The process has ended, or the recording: its rows.
+int collect_rss_rows(struct collector *collector, struct traced_process *process);
+/// The recording has ended: the rows of all processes together.
+int collect_rss_finish(struct collector *collector);
+/// Let go of /proc.
+void collect_rss_end(struct traced_process *process);
 
 /* Processes of the recording come and go. */
 
@@ -438,5 +475,76 @@ struct varve_message;
 
 /// Take every record older than collector->watermark, oldest first.
 int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message);
+
+/*
+ * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal
+ * handlers put aside.
+ */
+
+struct ring_header;
+struct session_directory;
+struct traced_process;
+struct varve_message;
+
+struct ring_reader {
+    struct traced_process *process;
+    struct ring_header *ring;
+    uint64_t ring_bytes; /* of the file: slots beyond it are gone */
+    uint32_t capacity;   /* as checked: the header may be overwritten later */
+    uint32_t index;
+    uint32_t thread_id;
+    int32_t tid;
+    uint64_t read;                  /* ring records taken by the merge */
+    uint64_t spill_read;            /* spilled records taken */
+    uint64_t stored;                /* read + spill_read at the last commit */
+    uint64_t head_seen, spill_seen; /* published, as of the last refresh */
+    uint64_t resume_seen;           /* spilled records before this one are older than those in the ring */
+    uint64_t last_ticks;            /* of the last record taken */
+    int64_t last_ns;
+    uint64_t sequence;               /* number of the last one, lost records counted */
+    uint64_t gaps, gap_rows;         /* of a rebuilt recording: records that are missing, markers that say so */
+    uint64_t key;                    /* ring_merge.c: when the next record is due */
+    const struct varve_record *next; /* ring_merge.c: the next record, as long as none is taken */
+    bool is_deferred;                /* ring_merge.c: its next record waited for another ring once */
+    uint64_t deferred_addr;
+    struct ring_reader *next_deferred;
+    bool is_in_flight; /* a record was being written at the last refresh */
+    bool is_retired;   /* the producer said that nothing follows */
+    bool saw_end;      /* the last refresh came after the process had ended */
+    /* records of signal handlers, put aside when their thread was killed */
+    uint32_t orphans_first, orphans_seen, orphans_read;
+    bool has_counted_orphans;
+    const char *damage; /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
+    const struct session_directory *directory;
+    int piece_fd;           /* -1: not open */
+    uint64_t granted_bytes; /* of memory that the collector has given to its file */
+    uint64_t unreadable;    /* published records that stood in what is gone of the files */
+    uint64_t unfolded;      /* events taken, beyond one for each record taken (trace/record_fold.h) */
+    uint32_t parts;         /* ring_merge.c: of these, of the record that comes next, which is not taken yet */
+    const struct varve_record *staging; /* NULL: not looked for yet */
+    bool has_staging_apart;             /* it is a mapping of its own */
+    struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
+    uint64_t buffer_from, buffer_to;
+    uint8_t *packed;       /* one block of a piece */
+    uint32_t piece;        /* the oldest one that may hold records to be read */
+    uint32_t piece_kept;   /* the oldest one that was not removed */
+    uint64_t piece_offset; /* of the next block to be looked at */
+};
+
+int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
+                     struct traced_process *process, uint32_t index);
+void ring_reader_close(struct ring_reader *reader);
+/// The database does not know all that was handed back to the producer (its last part is gone): what may have
+/// been overwritten since counts as unreadable. Before the first refresh.
+void ring_reader_skip_overwritten(struct ring_reader *reader);
+/// Look at what the producer has published by now.
+void ring_reader_refresh(struct ring_reader *reader);
+/// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.
+const struct varve_record *ring_reader_peek(struct ring_reader *reader, const struct session_directory *directory);
+void ring_reader_pop(struct ring_reader *reader);
+/// Hand the space of everything taken back to the producer, and remove pieces that hold nothing else: after the commit,
+/// never before.
+void ring_reader_release(struct ring_reader *reader);
+int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message);
 
 #endif

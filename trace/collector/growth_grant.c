@@ -6,7 +6,6 @@
  */
 #include "trace/collector/collector.h"
 
-#include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"

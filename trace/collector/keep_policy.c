@@ -7,11 +7,8 @@
 #include "trace/collector/collector.h"
 
 #include "trace/model/derive.h"
-#include "trace/store/allocation_store.h"
-#include "trace/store/store_resume.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/storage_store.h"
 #include "trace/store/store.h"
+#include "trace/store/store_resume.h"
 #include "trace/callsites/callsites.h"
 #include "base/error.h"
 #include "trace/collect.h"

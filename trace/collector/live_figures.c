@@ -8,7 +8,6 @@
 #include "trace/collector/collector.h"
 
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/ring_reader.h"
 #include "trace/collector/session/watch.h"
 #include "base/error.h"
 #include "trace/model/derive.h"
@@ -16,7 +15,6 @@
 #include "trace/model/model_state.h"
 #include "trace/store/live_store.h"
 #include "trace/store/store_resume.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 

@@ -7,7 +7,6 @@
 #include "base/grown_array.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/lttng_session.h"
-#include "trace/collector/ring_reader.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
 #include "base/error.h"

@@ -9,7 +9,7 @@
  */
 #include "trace/collector/collector.h"
 
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 #include "base/error.h"
 #include "trace/emit.h"
 

@@ -13,7 +13,6 @@
 #include "trace/model/model_event.h"
 #include "base/publish.h"
 #include "trace/store/store_resume.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 #include "base/error.h"

@@ -8,14 +8,12 @@
 
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/ring_reader.h"
-#include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/model/derive.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 
 #include <stdio.h>

@@ -21,7 +21,6 @@
 #include "trace/collector/collector.h"
 
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/ring_reader.h"
 #include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"

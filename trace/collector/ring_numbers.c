@@ -9,10 +9,8 @@
 
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/ring_reader.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 
 #include <stdlib.h>

@@ -5,9 +5,8 @@
  * crashed run can end a ring but not the collector. Records stay in the ring until ring_reader_release, which
  * the collector calls after they are committed.
  */
-#include "trace/collector/ring_reader.h"
-
 #include "trace/collector/collector.h"
+
 #include "trace/collector/session/recording_directory.h"
 #include "trace/event_list.h"
 #include "trace/format/ring_format.h"

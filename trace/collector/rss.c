@@ -6,17 +6,16 @@
  * hundredth of a CPU. They are thinned as those of the allocations are. traced_process.c, retire_ended.c and
  * collector.c call it.
  */
-#include "trace/collector/rss.h"
+#include "trace/collector/collector.h"
 
 #include "trace/collector/collector_clock.h"
-#include "trace/collector/collector.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/mapped_recordings.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
 #include "base/downsample.h"
 #include "base/proc_file.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

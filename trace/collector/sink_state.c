@@ -7,7 +7,6 @@
  */
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/ring_reader.h"
 #include "base/error.h"
 #include "trace/event_list.h"
 #include "trace/format/callsite_format.h"
@@ -15,7 +14,7 @@
 #include "trace/format/session_format.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 
 #include <stdio.h>

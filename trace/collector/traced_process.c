@@ -12,8 +12,6 @@
 #include "base/proc_file.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/mapped_recordings.h"
-#include "trace/collector/ring_reader.h"
-#include "trace/collector/rss.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
 #include "trace/format/ring_format.h"

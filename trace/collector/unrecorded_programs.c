@@ -15,7 +15,7 @@
 #include "trace/collector/collector_clock.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  */
 #include "trace/import/rebuild.h"
 
-#include "trace/collector/ring_reader.h"
+#include "trace/collector/collector.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"

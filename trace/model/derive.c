@@ -20,7 +20,6 @@
 #include "trace/model/allocation_scratch.h"
 #include "base/downsample.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 #include "trace/record.h"
 
 #include <stdio.h>

@@ -17,7 +17,6 @@
 #include "base/range_set.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 #include "trace/record.h"
 #include "base/error.h"
 #include "trace/layout.h"

@@ -13,7 +13,6 @@
 #include "base/hash_index.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 #include "trace/record.h"
 
 #include <string.h>

@@ -9,7 +9,6 @@
 #include "trace/model/domain.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 
 #include <stdbool.h>
 

@@ -63,7 +63,7 @@ struct derive_stream {
     uint16_t stream;
     uint8_t domain, device;
     uint64_t allocations, frees, bytes, live_bytes, peak_bytes;
-    uint64_t left_bytes; /* as in model_totals.h */
+    uint64_t left_bytes; /* as in model_state.h */
 };
 
 struct derive_streams {

@@ -14,7 +14,6 @@
 #include "trace/model/model_event.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 #include "trace/record.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #define VARVE_TRACE_MODEL_GROUP_LEADERS_H
 
 #include "trace/model/domain.h"
-#include "trace/model/model_totals.h"
+#include "trace/model/model_state.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -148,10 +148,10 @@ size_t layout_encode_bound(const struct varve_layout *layout);
 size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes);
 
 /*
- * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/layout_state.h), kept event by
- * event beside a layout, which calls each function here as its blocks and segments change. An island is what is mapped
- * of one segment without a gap: the segment itself, or of an expandable one a run of mappings. Memory of implied
- * segments is no part of it.
+ * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/layout_state.h), kept
+ * event by event beside a layout, which calls each function here as its blocks and segments change. An island is what
+ * is mapped of one segment without a gap: the segment itself, or of an expandable one a run of mappings. Memory of
+ * implied segments is no part of it.
  *
  * Invariants (islands_check): islands are the maximal runs of blocks of each segment; `active` = extents of their
  * blocks in use or pending; what is fresh was handed out to no block since it was mapped; the parts of an island and

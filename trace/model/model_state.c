@@ -11,7 +11,6 @@
 #include "trace/model/model_event.h"
 #include "trace/model/allocation_scratch.h"
 #include "base/downsample.h"
-#include "trace/model/model_totals.h"
 
 #include <assert.h>
 #include <stdio.h>

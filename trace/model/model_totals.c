@@ -15,7 +15,7 @@
  * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
  * mapping.c call it.
  */
-#include "trace/model/model_totals.h"
+#include "trace/model/model_state.h"
 
 #include "base/grown_array.h"
 #include "base/error.h"
@@ -23,7 +23,6 @@
 #include "trace/model/domain.h"
 #include "trace/model/allocation_scratch.h"
 #include "base/downsample.h"
-#include "trace/model/model_state.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -10,7 +10,6 @@
 #include "trace/guest/guest_signals.h"
 #include "trace/guest/stack_ends.h"
 #include "trace/stacks/native_walk.h"
-#include "trace/stacks/rule_cache.h"
 
 #include <string.h>
 

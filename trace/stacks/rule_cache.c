@@ -3,7 +3,7 @@
  * Fills the cache of unwind rules: a look-up takes microseconds and room, so it runs on the recorder's stack with
  * signals blocked, once for each return address. Called by native_stack.c and native_deep.c.
  */
-#include "trace/stacks/rule_cache.h"
+#include "trace/stacks/native_walk.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/guest/own_stack.h"
 #include "trace/guest/guest_signals.h"

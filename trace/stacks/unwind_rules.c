@@ -6,7 +6,7 @@
  * recognized by their meaning; a CFA in another register than rsp and rbp ends the stack. Called on a miss
  * of the rule cache only.
  */
-#include "trace/stacks/rule_cache.h"
+#include "trace/stacks/native_walk.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/stacks/unwind_expression.h"
 #include "trace/stacks/unwind_table.h"

@@ -6,7 +6,7 @@
  * has changed, and no page has to be split. A recording that is continued begins anew (store_open). collector.c
  * gathers, derived_tables.c finishes.
  */
-#include "trace/store/allocation_store.h"
+#include "trace/store/store.h"
 
 #include "base/grown_array.h"
 #include "base/error.h"

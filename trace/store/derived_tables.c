@@ -4,7 +4,7 @@
  * keyframe and those of the CUDA API and of rematerialization, after those allocations and storages that are not in the
  * database yet (allocation_store.c, storage_store.c). Until store_finish sets meta.complete, what is here is not final.
  */
-#include "trace/store/derived_tables.h"
+#include "trace/store/store.h"
 
 #include "base/error.h"
 #include "trace/model/curve.h"
@@ -15,12 +15,7 @@
 #include "trace/model/domain.h"
 #include "base/downsample.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 #include "trace/record.h"
-#include "trace/store/allocation_store.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/storage_store.h"
-#include "trace/store/store.h"
 #include "trace/store/store_transaction.h"
 
 #include <stdio.h>

@@ -8,8 +8,8 @@
 
 #include "trace/model/domain.h"
 #include "trace/model/group_leaders.h"
-#include "trace/model/model_totals.h"
-#include "trace/store/small_tables.h"
+#include "trace/model/model_state.h"
+#include "trace/store/store.h"
 #include "trace/store/schema.h"
 #include "base/error.h"
 #include "trace/writer.h"

@@ -4,14 +4,13 @@
  * numbers here, so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector
  * and callsites_finish call it.
  */
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 
 #include "base/grown_array.h"
 #include "base/hash_index.h"
 #include "base/error.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
-#include "trace/store/store.h"
 #include "trace/store/store_transaction.h"
 
 #include <assert.h>

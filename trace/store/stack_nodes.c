@@ -4,7 +4,7 @@
 
 #include "base/grown_array.h"
 #include "base/error.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 
 #include <stdlib.h>
 

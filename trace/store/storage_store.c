@@ -5,13 +5,12 @@
  * since, or used. A recording that is continued begins anew (store_open). collector.c gathers, derived_tables.c
  * finishes.
  */
-#include "trace/store/storage_store.h"
+#include "trace/store/store.h"
 
 #include "base/error.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
 #include "trace/store/sqlite_format.h"
-#include "trace/store/store.h"
 #include "trace/store/store_transaction.h"
 
 /* One commit per so many keeps the log of the database short. */

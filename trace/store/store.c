@@ -12,7 +12,6 @@
 #include "trace/model/model_event.h"
 #include "trace/record.h"
 #include "trace/store/bulk_pages.h"
-#include "trace/store/derived_tables.h"
 #include "trace/store/sqlite_format.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"

@@ -7,9 +7,8 @@
 
 #include "base/grown_array.h"
 #include "trace/model/model_event.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/schema.h"
 #include "trace/store/store.h"
+#include "trace/store/schema.h"
 #include "trace/store/store_transaction.h"
 #include "base/error.h"
 #include "trace/collect.h"

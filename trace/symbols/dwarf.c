@@ -5,10 +5,9 @@
  * listed once per module and the functions of a unit once, when its first address is asked for; per address
  * only the function's own tree is walked, for the calls inlined around the address. Called by symbols.c.
  */
-#include "trace/symbols/dwarf.h"
+#include "trace/symbols/symbol_module.h"
 
 #include "base/grown_array.h"
-#include "trace/symbols/symbol_module.h"
 #include "trace/symbols/symbol_range.h"
 #include "trace/symbols/symbols.h"
 

@@ -7,7 +7,6 @@
  */
 #include "trace/symbols/symbol_module.h"
 
-#include "trace/symbols/dwarf.h"
 #include "trace/symbols/symbol_range.h"
 
 #include <elfutils/libdwfl.h>

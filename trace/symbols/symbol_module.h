@@ -11,6 +11,7 @@
 #include "trace/symbols/elf_image.h"
 #include "trace/symbols/symbol_range.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,5 +60,21 @@ void symbols_module_close(struct symbols_module *module);
 
 /// Name in the symbol table of what is at `address`; NULL if no symbol covers it.
 const char *symbols_module_name(const struct symbols_module *module, uint64_t address);
+
+/* Units, functions, inlined calls, lines. */
+
+struct symbols;
+struct symbols_module;
+struct symbols_frame;
+
+/// List the units of module->dwarf.
+void symbols_dwarf_open(struct symbols_module *module);
+void symbols_dwarf_close(struct symbols_module *module);
+
+/// As symbols_resolve, from DWARF; false if it does not know the address. `fallback`: the symbol table's
+/// name, for a pc that has a line but no function (assembly) or only a plain name.
+bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *module, uint64_t address,
+                           const char *fallback, void (*take)(void *context, const struct symbols_frame *frame),
+                           void *context);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "trace/symbols/demangle.h"
-#include "trace/symbols/dwarf.h"
 #include "trace/symbols/symbol_module.h"
 
 #include <stdio.h>

@@ -13,8 +13,6 @@
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
-#include "trace/store/derived_tables.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 
 #include <stdint.h>

@@ -11,7 +11,6 @@
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "trace/model/model_state.h"
-#include "trace/model/model_totals.h"
 #include "trace/record.h"
 
 #include <stdint.h>

@@ -6,11 +6,8 @@
  * again from here: cuda_objects.c says what the answer will be, if that is certain; else the C library answers,
  * and the caller gets the driver's own function.
  */
-#include "trace/recorder/cuda/cuda_lookup.h"
 #include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
-#include "trace/recorder/cuda/cuda_real.h"
-#include "trace/recorder/cuda/cuda_resources.h"
 #include "trace/guest/elf_entries.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"

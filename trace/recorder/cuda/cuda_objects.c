@@ -4,10 +4,9 @@
  * this or that caller. Our own symbols cannot be found by dlsym (recorder/exports.map), so the answers are
  * those of a process without us. What is found stays loaded: its functions are kept.
  */
-#include "trace/recorder/cuda/cuda_lookup.h"
-#include "trace/recorder/cuda/cuda_real.h"
+#include "trace/recorder/cuda/cuda_call.h"
 #include "trace/guest/elf_symbol.h"
-#include "trace/recorder/heap/heap_real.h"
+#include "trace/recorder/heap/heap_hooks.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -5,9 +5,8 @@
  * whatever would have been found without us, which may be another library that stands in front of the
  * driver and comes back to us for it; that call is nested then and not recorded again.
  */
-#include "trace/recorder/cuda/cuda_real.h"
+#include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
-#include "trace/recorder/cuda/cuda_lookup.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
 

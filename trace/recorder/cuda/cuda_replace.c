@@ -6,8 +6,6 @@
  * the program is served by the driver, and a line says so.
  */
 #include "trace/recorder/cuda/cuda_call.h"
-#include "trace/recorder/cuda/cuda_lookup.h"
-#include "trace/recorder/cuda/cuda_real.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
 #include "trace/guest/guest_memory.h"

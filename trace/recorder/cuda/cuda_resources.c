@@ -5,10 +5,8 @@
  * done only after a call of the program has worked in this process image: a fork child's CUDA is dead. So
  * the tables lie in pages that read as zeros in a fork child. Called by cuda_call.c and the entry points.
  */
-#include "trace/recorder/cuda/cuda_resources.h"
 #include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
-#include "trace/recorder/cuda/cuda_real.h"
 #include "trace/recorder/cuda/cuda_record.h"
 #include "trace/guest/guest_lock.h"
 #include "trace/guest/guest_memory.h"

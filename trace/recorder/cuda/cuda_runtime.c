@@ -7,9 +7,6 @@
  */
 #include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
-#include "trace/recorder/cuda/cuda_lookup.h"
-#include "trace/recorder/cuda/cuda_real.h"
-#include "trace/recorder/cuda/cuda_resources.h"
 #include "trace/recorder/heap/heap_hooks.h"
 #include "trace/stacks/native_stack.h"
 #include "trace/record.h"

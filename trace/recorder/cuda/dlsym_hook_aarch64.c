@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dlsym for 64-bit Arm; dlsym_hook_x86_64.c says why it is written by hand. */
-#include "trace/recorder/cuda/cuda_lookup.h"
+#include "trace/recorder/cuda/cuda_call.h"
 
 #include <stddef.h>
 

@@ -3,7 +3,7 @@
  * For processors without a dlsym of ours: programs that find the driver by dlsym are recorded by the symbols
  * that they link, if any, and by cuGetProcAddress.
  */
-#include "trace/recorder/cuda/cuda_lookup.h"
+#include "trace/recorder/cuda/cuda_call.h"
 
 #include <stddef.h>
 

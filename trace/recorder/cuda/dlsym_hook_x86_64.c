@@ -5,7 +5,7 @@
  * compiler promises. Names that begin with anything but "cu", and all of them where the session wants no
  * CUDA, are jumped through at once; of the others cuda_dlsym_answer says whether the answer is ours.
  */
-#include "trace/recorder/cuda/cuda_lookup.h"
+#include "trace/recorder/cuda/cuda_call.h"
 
 #include <stddef.h>
 

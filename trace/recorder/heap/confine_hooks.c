@@ -7,7 +7,6 @@
 #include "trace/recorder/emit_slow.h"
 #include "trace/guest/confinement.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "base/syscall.h"
 
 #include <errno.h>

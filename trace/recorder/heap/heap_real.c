@@ -3,16 +3,13 @@
  * The functions behind our hooks, found by dlsym when the first of them is called, which may be long before
  * any constructor: the loader itself allocates. Whether anything is recorded is decided here too, once.
  */
-#include "trace/recorder/heap/heap_real.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/recorder/emit_slow.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/guest/guest_lock.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/recorder/heap/loading.h"
-#include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 #include "trace/format/session_format.h"

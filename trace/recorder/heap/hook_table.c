@@ -3,11 +3,9 @@
  * Our own definitions are found by their names in our own table of symbols: in C these names would be the program's.
  * What is a hook here and no function of struct heap_real is what the object of another function calls so.
  */
-#include "trace/recorder/heap/loading.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"
-#include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/heap_real.h"
 
 #include <link.h>
 

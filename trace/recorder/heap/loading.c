@@ -6,7 +6,7 @@
  *
  * What can't be so: an object with an allocator of its own that is opened with RTLD_DEEPBIND, and a namespace, whose C
  * library is another one. Blocks of these are freed there, and their functions get hooks of their own
- * (loading.h), between the moment when the object is in the list of the loader and that when anything is bound
+ * (heap_hooks.h), between the moment when the object is in the list of the loader and that when anything is bound
  * to it. The loader allocates in between, by our hooks. So dlopen and dlmopen, which jump to the real ones (the C
  * library looks at their return address), only note that this thread loads; from there to the first call of a hook that
  * does not come from the loader, hooks look. In a program that was attached to the loader does not allocate by hooks:
@@ -15,7 +15,7 @@
  * Where another allocator stands before the C library's, a wrapper perhaps, the latter is left alone: what such an
  * object takes from it would be recorded twice. That, and all else that is known to have been missed, is noted.
  */
-#include "trace/recorder/heap/loading.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/guest/elf_entries.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"
@@ -23,7 +23,6 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/own_stack.h"
 #include "trace/guest/reentrant.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
 
 #include <dlfcn.h>
@@ -47,7 +46,7 @@ static __thread struct {
     bool has_found;   /* an allocator */
 } loading __attribute__((tls_model("initial-exec")));
 
-/* Guarded by the loading_lock of the process, as loading.h is; both are free in a fork child. */
+/* Guarded by the loading_lock of the process, as heap_hooks.h is; both are free in a fork child. */
 static bool is_begun;
 static const struct link_map *looked_at;         /* the last object that was there before; NULL: not known; atomic */
 static bool is_c_library_hooked;                 /* its allocator */

@@ -6,7 +6,6 @@
  */
 #include "trace/guest/guest_memory.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
 #include "base/syscall.h"
 

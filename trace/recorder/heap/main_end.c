@@ -17,7 +17,6 @@
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/own_stack.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/native_stack.h"
 #include "trace/emit.h"

@@ -7,8 +7,6 @@
  * one branch.
  */
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
 #include "trace/emit.h"
 #include "trace/record.h"

@@ -6,7 +6,6 @@
  * an mmap.
  */
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
 #include "base/syscall.h"
 #include "trace/emit.h"

@@ -5,14 +5,12 @@
  * their own, most of which call nothing that has a hook: what stands in the object that malloc comes from
  * is recorded here.
  */
-#include "trace/recorder/heap/operator_new.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/guest/own_stack.h"
 #include "trace/guest/reentrant.h"
 #include "trace/guest/guest_signals.h"
-#include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/stacks/native_stack.h"
 #include "trace/record.h"
 

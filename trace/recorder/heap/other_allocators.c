@@ -4,12 +4,9 @@
  * an allocator nothing is recorded: one that stands before another, as a wrapper, would have its blocks recorded twice.
  * Whoever is still bound to functions of one that was unloaded was unloaded too, so that its place is free again.
  */
-#include "trace/recorder/heap/loading.h"
+#include "trace/recorder/heap/heap_hooks.h"
 #include "trace/guest/elf_entries.h"
 #include "trace/guest/loaded_object.h"
-#include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/heap_real.h"
 
 #include <errno.h>
 #include <string.h>

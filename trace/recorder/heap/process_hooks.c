@@ -8,8 +8,6 @@
 #include "trace/recorder/exec_look.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/recorder/heap/heap_hooks.h"
-#include "trace/recorder/heap/operator_new.h"
-#include "trace/recorder/heap/heap_real.h"
 #include "trace/recorder/emit_slow.h"
 #include "trace/recorder/session.h"
 #include "trace/stacks/callsite_here.h"

@@ -8,7 +8,7 @@
 #include "alloc/frontend/torch_requests.h"
 #include "support/recorder.h"
 #include "alloc/frontend/torch.h"
-#include "trace/collector/ring_reader.h"
+#include "trace/collector/collector.h"
 #include "trace/event_list.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"

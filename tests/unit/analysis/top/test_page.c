@@ -17,7 +17,7 @@
 #include "trace/model/domain.h"
 #include "trace/model/group_leaders.h"
 #include "trace/store/live_store.h"
-#include "trace/store/small_tables.h"
+#include "trace/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

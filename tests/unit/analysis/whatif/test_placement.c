@@ -8,8 +8,7 @@
  */
 #include "cmocka.h"
 
-#include "analysis/whatif/placement_exact.h"
-#include "analysis/whatif/placement_instance.h"
+#include "analysis/whatif/placement.h"
 #include "support/random.h"
 
 #include <stdlib.h>

@@ -14,7 +14,6 @@
 #include "trace/format/session_format.h"
 #include "trace/model/derive.h"
 #include "trace/record.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/collect.h"
 #include "trace/emit.h"

@@ -9,7 +9,6 @@
 #include "support/collector.h"
 #include "base/proc_file.h"
 #include "trace/collector/collector.h"
-#include "trace/collector/rss.h"
 
 /* A process that is what its page says it is. */
 static pid_t hand_true_process(struct lab *lab)

@@ -15,12 +15,8 @@
 #include "trace/model/model_event.h"
 #include "trace/model/model_state.h"
 #include "trace/record.h"
-#include "trace/store/allocation_store.h"
-#include "trace/store/derived_tables.h"
-#include "trace/store/store_resume.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/storage_store.h"
 #include "trace/store/store.h"
+#include "trace/store/store_resume.h"
 
 #include <float.h>
 #include <math.h>

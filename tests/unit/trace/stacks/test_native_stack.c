@@ -14,7 +14,7 @@
 #include "trace/guest/loaded_object.h"
 #include "trace/guest/stack_ends.h"
 #include "trace/stacks/native_stack.h"
-#include "trace/stacks/rule_cache.h"
+#include "trace/stacks/native_walk.h"
 #include "trace/stacks/native_window.h"
 
 #if defined(__has_feature)

@@ -10,9 +10,8 @@
 #include "support/query.h"
 #include "support/random.h"
 #include "base/error.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
+#include "trace/store/stack_nodes.h"
 
 #include <sqlite3.h>
 #include <stdio.h>

@@ -12,12 +12,8 @@
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
-#include "trace/store/allocation_store.h"
-#include "trace/store/derived_tables.h"
-#include "trace/store/store_resume.h"
-#include "trace/store/small_tables.h"
-#include "trace/store/storage_store.h"
 #include "trace/store/store.h"
+#include "trace/store/store_resume.h"
 #include "base/error.h"
 #include "trace/writer.h"
 

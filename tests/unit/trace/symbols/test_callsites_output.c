@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "trace/format/callsite_format.h"
 #include "trace/model/derive.h"
-#include "trace/store/small_tables.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
 #include "trace/callsites/callsite_output.h"
