@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The segments and blocks of one device's allocator at a moment (varve_collect).
+ * The segments and blocks of one device's allocator at a moment, and why memory is reserved (varve_collect).
  *
  * Functions may be called from any thread; sizes are bytes, times ns; functions return 0 or a negative enum
  * varve_error, with a reason in `message` (caller-owned, may be NULL), unless a comment says otherwise.
@@ -54,6 +54,25 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
 bool varve_layout_block(const struct varve_layout *layout, uint64_t from, struct varve_layout_block *block_out);
 /// The trace has no splits and merges: sizes of blocks follow from requests alone.
 bool varve_layout_is_approximate(const struct varve_layout *layout);
+
+/* ---- The fragmentation ladder: why memory is reserved that no live request has ---- */
+
+/* Bytes; reserved = the sum of all others (view `ladder` says what each is). */
+struct varve_ladder {
+    uint64_t reserved, live_requested, rounding, unsplit_remainder, segment_quantum, pool_segregation, stream_pending,
+        cached_segments, external_holes;
+};
+
+/* The ladders of the allocators of one process, by device. One thread at a time. */
+struct varve_ladders;
+
+/// Empty. Owner: the caller, by varve_ladders_free (NULL allowed). NULL: no memory.
+struct varve_ladders *varve_ladders_new(void);
+void varve_ladders_free(struct varve_ladders *ladders);
+/// The next event of the allocator of record->device. VARVE_ERROR_NO_MEMORY.
+int varve_ladders_apply(struct varve_ladders *ladders, const struct varve_record *record);
+/// The ladder of each allocator when it had reserved the most (view `ladder_peak`), added up.
+struct varve_ladder varve_ladders_peak(const struct varve_ladders *ladders);
 
 #ifdef __cplusplus
 }

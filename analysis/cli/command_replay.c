@@ -396,15 +396,16 @@ static int command_replay_write_database(const struct values *values, const char
     if (values->capacity != 0) {
         varve_writer_meta_integer(writer, "replay.capacity", values->capacity);
     }
-    replay->writer = history_writer_new(writer, history);
+    struct history_writer *records = history_writer_new(writer, history);
+    replay->output = history_writer_output(records);
     struct history_settings settings;
     error = replay_settings(history, values->conf, &settings, message);
     if (error == VARVE_OK) {
-        history_write_settings(writer, &settings, history_writer_begin_us(replay->writer));
+        history_write_settings(writer, &settings, history_writer_begin_us(records));
         error = play_again(inference, replay, result, message);
     }
-    history_writer_free(replay->writer);
-    replay->writer = NULL;
+    history_writer_free(records);
+    replay->output = (struct replay_output){0};
     if (error != VARVE_OK) {
         varve_writer_abandon(writer);
         return error;

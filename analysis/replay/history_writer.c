@@ -184,9 +184,9 @@ static struct varve_pool_id pool_id_at_start(const struct replay *replay, uint64
 }
 
 /* A private pool's number first appears in a record of a request to it. */
-static void history_writer_write_pool(struct replay *replay, const struct varve_record *record)
+static void history_writer_write_pool(struct history_writer *writer, const struct replay *replay,
+                                      const struct varve_record *record)
 {
-    struct history_writer *writer = replay->options->writer;
     struct varve_pool_id id = {0, 0};
     writer->pools[record->pool] = 1;
     if (record->pool > 1) {
@@ -195,9 +195,9 @@ static void history_writer_write_pool(struct replay *replay, const struct varve_
     varve_writer_pool(writer->database, replay->index, record->pool, id.capture, id.user, record->pool % 2 != 0);
 }
 
-void history_writer_record(struct replay *replay, const struct varve_record *record)
+static void history_writer_record(void *context, struct replay *replay, const struct varve_record *record)
 {
-    struct history_writer *writer = replay->options->writer;
+    struct history_writer *writer = context;
     const struct history_device *trace = replay->trace;
     struct varve_record copy = *record;
     size_t index = replay->cursor;
@@ -216,14 +216,14 @@ void history_writer_record(struct replay *replay, const struct varve_record *rec
         copy.callsite = history_writer_callsite(writer, trace->events[index].stack);
     }
     if (writer->pools[copy.pool] == 0) {
-        history_writer_write_pool(replay, record);
+        history_writer_write_pool(writer, replay, record);
     }
     varve_writer_event(writer->database, &copy, ts_ns);
 }
 
-void history_writer_end(struct replay *replay)
+static void history_writer_end(void *context, struct replay *replay)
 {
-    struct history_writer *writer = replay->options->writer;
+    struct history_writer *writer = context;
     varve_writer_device(writer->database, replay->index, NULL, replay->options->capacity);
     for (unsigned number = 0; number < replay->history->stream_count; number++) {
         if (replay->stream_of[number] != 0) {
@@ -232,4 +232,9 @@ void history_writer_end(struct replay *replay)
         }
     }
     memset(writer->pools, 0, sizeof(writer->pools));
+}
+
+struct replay_output history_writer_output(struct history_writer *writer)
+{
+    return (struct replay_output){.record = history_writer_record, .end = history_writer_end, .context = writer};
 }

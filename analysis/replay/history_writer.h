@@ -8,10 +8,10 @@
 #define VARVE_ANALYSIS_REPLAY_HISTORY_WRITER_H
 
 #include "analysis/history/history.h"
+#include "analysis/replay/replay.h"
 
 #include <stdint.h>
 
-struct replay;
 struct history_writer;
 struct varve_writer;
 
@@ -33,8 +33,7 @@ uint32_t history_writer_start_callsite(struct history_writer *writer, const stru
 bool history_writer_has_no_times(const struct history_writer *writer);
 /// ns of an event since the history's first one; never goes back.
 int64_t history_writer_time(struct history_writer *writer, const struct history_event *event);
-void history_writer_record(struct replay *replay, const struct varve_record *record);
-/// What the numbers in the records of this device mean.
-void history_writer_end(struct replay *replay);
+/// The records of plays go into the database, and what their numbers of pools and streams mean.
+struct replay_output history_writer_output(struct history_writer *writer);
 
 #endif

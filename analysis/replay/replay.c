@@ -52,8 +52,8 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     if (error == VARVE_OK) {
         result->segments = snapshot.segment_count;
         varve_alloc_snapshot_free(&snapshot);
-        if (replay->options->writer != NULL) {
-            history_writer_end(replay);
+        if (replay->options->output.end != NULL) {
+            replay->options->output.end(replay->options->output.context, replay);
         }
     }
     return error;
@@ -377,7 +377,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
         return VARVE_ERROR_NO_MEMORY;
     }
     inference->device_count = history->device_count;
-    silent.writer = NULL; /* records go anywhere only when the answers are known */
+    silent.output = (struct replay_output){0}; /* records go anywhere only when the answers are known */
     silent.emit = NULL;
     int error = infer_devices(inference, &silent, false, result, message);
     if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
@@ -449,7 +449,7 @@ int replay_run(const struct history *history, const struct replay_options *optio
     if (error != VARVE_OK) {
         return error;
     }
-    if (!options->follow || options->writer != NULL || options->emit != NULL) {
+    if (!options->follow || options->output.record != NULL || options->emit != NULL) {
         error = replay_play(inference, options, result, message);
     }
     replay_inference_free(inference);

@@ -16,7 +16,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct history_writer;
+struct replay;
+struct varve_record;
+
+/* Where the records of a play go, in their order. */
+struct replay_output {
+    void (*record)(void *context, struct replay *replay, const struct varve_record *record); /* NULL: nowhere */
+    void (*end)(void *context, struct replay *replay); /* after the last one of a device; NULL: nothing */
+    void *context;
+};
 struct progress;
 struct replay_device;
 struct replay_inference;
@@ -46,7 +54,7 @@ struct replay_options {
     replay_observe observe; /* not follow; NULL: nobody looks */
     void *observe_context;
     const struct varve_alloc_plan *plans; /* of each device, for policy plan; NULL: none */
-    struct history_writer *writer;        /* of replay_play: where its records go; NULL: nowhere */
+    struct replay_output output;          /* of replay_play */
     replay_emit emit;                     /* of replay_play; NULL: this process is not being recorded */
     struct progress *progress;
 };

@@ -149,7 +149,7 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
         return false;
     }
     following.follow = true;
-    following.writer = NULL;
+    following.output = (struct replay_output){0};
     following.emit = NULL;
     struct replay_result result = {0};
     uint64_t ignored;

@@ -107,8 +107,8 @@ void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
     unsigned action = history_action_of_kind(varve_record_kind(record));
-    if (replay->options->writer != NULL) {
-        history_writer_record(replay, record);
+    if (replay->options->output.record != NULL) {
+        replay->options->output.record(replay->options->output.context, replay, record);
     }
     if (action == HISTORY_ACTION_LIMIT || replay->mismatch.is_set) {
         return;

@@ -82,7 +82,8 @@ static int replay_session_open_allocator(struct replay *replay, struct varve_mes
     alloc.policy = options->policy;
     alloc.plan = options->plans != NULL ? &options->plans[replay->index] : NULL;
     alloc.memory_limit = replay->limit;
-    alloc.recorder = options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;
+    alloc.recorder =
+        options->follow || options->output.record != NULL || options->emit != NULL ? &replay->recorder : NULL;
     return varve_alloc_open(&alloc, &replay->alloc, message);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played into
- * a temporary database, whose view ladder_peak says it. Called by advise_search.c.
+ * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played, and
+ * the ladder of its records says it. Called by advise_search.c.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_RESERVED_WASTE_H
 #define VARVE_ANALYSIS_WHATIF_RESERVED_WASTE_H
@@ -24,8 +24,7 @@ struct whatif_waste {
 };
 
 /// Play `setting` and look; `finds_limit`: as of struct replay_options; `follow`: with the recorded decisions, which
-/// must come out. One thread at a time. Errors: those of replay_play, of writing the database below TMPDIR, and of
-/// reading it; `out` is then not known.
+/// must come out. Errors: those of replay_play; `out` is then not known.
 int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool finds_limit,
                          bool follow, struct whatif_waste *out, struct varve_message *message);
 

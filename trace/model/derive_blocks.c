@@ -255,28 +255,14 @@ static void extra_follow(const struct derive_step *step, const struct layout_sum
     }
 }
 
-static uint64_t ladder_in_use(const struct ladder *ladder)
-{
-    return ladder->bytes[LADDER_LIVE] + ladder->bytes[LADDER_ROUNDING] + ladder->bytes[LADDER_UNSPLIT];
-}
-
-/* The same of the ladder, and its peak. Of a pool that asked the device in vain the holes are that pool's too. */
+/* The same of the ladder, and its peak. */
 static void ladder_follow(const struct derive_step *step, const struct ladder *before)
 {
     struct event *event = step->event;
     struct derive_device *device = step->device;
-    struct ladder_peak *peak = &device->ladder_peak;
-    if (event->kind == VARVE_KIND_SEGMENT_ALLOC || event->kind == VARVE_KIND_SEGMENT_MAP ||
-        event->kind == VARVE_KIND_OOM) {
-        islands_want(device->islands, event->pool, event->stream);
-    }
-    const struct ladder after = islands_ladder(device->islands);
+    const struct ladder after = islands_event(device->islands, event, &device->ladder_peak);
     for (int i = 0; i < LADDER_RUNGS; i++) {
         event->ladder_change.bytes[i] = after.bytes[i] - before->bytes[i];
-    }
-    uint64_t reserved = after.bytes[LADDER_RESERVED], most = peak->ladder.bytes[LADDER_RESERVED];
-    if (reserved > most || (reserved == most && reserved > 0 && ladder_in_use(&after) > ladder_in_use(&peak->ladder))) {
-        *peak = (struct ladder_peak){.ladder = after, .seq = event->seq, .ts_ns = event->ts_ns};
     }
 }
 

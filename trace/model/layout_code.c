@@ -12,6 +12,7 @@
  * An extent is in units of 512 bytes unless a flag says otherwise; a difference has its sign in the lowest
  * bit.
  */
+#include "trace/model/domain.h"
 #include "trace/model/layout_state.h"
 
 #include "trace/model/model_event.h"
@@ -272,9 +273,9 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
     return error == VARVE_OK && decoder.left > 0 ? VARVE_ERROR_CORRUPT : error;
 }
 
-int varve_layout_apply(struct varve_layout *layout, const struct varve_record *record)
+static struct event layout_event_of(const struct varve_record *record)
 {
-    const struct event event = {
+    return (struct event){
         .kind = (uint8_t)varve_record_kind(record),
         .cause = record->cause,
         .device = record->device,
@@ -287,6 +288,11 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
         .requested = record->requested,
         .arg = record->arg,
     };
+}
+
+int varve_layout_apply(struct varve_layout *layout, const struct varve_record *record)
+{
+    const struct event event = layout_event_of(record);
     if (!layout_reserve(layout)) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -323,4 +329,71 @@ bool varve_layout_block(const struct varve_layout *layout, uint64_t from, struct
 bool varve_layout_is_approximate(const struct varve_layout *layout)
 {
     return layout->has_cut && !layout->has_merge_events;
+}
+
+struct varve_ladders {
+    struct ladder_device {
+        struct varve_layout layout;
+        struct islands islands;
+        struct ladder_peak peak;
+    } * devices[DEVICE_LIMIT]; /* NULL: no allocator */
+};
+
+struct varve_ladders *varve_ladders_new(void)
+{
+    return calloc(1, sizeof(struct varve_ladders));
+}
+
+void varve_ladders_free(struct varve_ladders *ladders)
+{
+    for (unsigned i = 0; ladders != NULL && i < DEVICE_LIMIT; i++) {
+        if (ladders->devices[i] != NULL) {
+            layout_clear(&ladders->devices[i]->layout);
+            free(ladders->devices[i]);
+        }
+    }
+    free(ladders);
+}
+
+int varve_ladders_apply(struct varve_ladders *ladders, const struct varve_record *record)
+{
+    struct ladder_device **device = &ladders->devices[record->device % DEVICE_LIMIT];
+    if (*device == NULL) {
+        *device = calloc(1, sizeof(**device));
+        if (*device == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        (*device)->layout.islands = &(*device)->islands;
+    }
+    int error = varve_layout_apply(&(*device)->layout, record);
+    if (error == VARVE_OK) {
+        const struct event event = layout_event_of(record);
+        islands_event(&(*device)->islands, &event, &(*device)->peak);
+    }
+    return error;
+}
+
+struct varve_ladder varve_ladders_peak(const struct varve_ladders *ladders)
+{
+    uint64_t bytes[LADDER_RUNGS] = {0};
+    for (unsigned i = 0; i < DEVICE_LIMIT; i++) {
+        for (unsigned k = 0; k < LADDER_RUNGS && ladders->devices[i] != NULL; k++) {
+            bytes[k] += ladders->devices[i]->peak.ladder.bytes[k];
+        }
+    }
+    struct varve_ladder sum = {
+        .reserved = bytes[LADDER_RESERVED],
+        .live_requested = bytes[LADDER_LIVE],
+        .rounding = bytes[LADDER_ROUNDING],
+        .unsplit_remainder = bytes[LADDER_UNSPLIT],
+        .segment_quantum = bytes[LADDER_QUANTUM],
+        .pool_segregation = bytes[LADDER_POOLS],
+        .stream_pending = bytes[LADDER_PENDING],
+        .cached_segments = bytes[LADDER_CACHED],
+    };
+    sum.external_holes = 2 * sum.reserved;
+    for (unsigned k = 0; k < LADDER_RUNGS; k++) {
+        sum.external_holes -= bytes[k]; /* reserved is one of them */
+    }
+    return sum;
 }

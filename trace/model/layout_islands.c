@@ -5,6 +5,8 @@
  * part. Called by layout_state.c.
  */
 #include "trace/model/layout_state.h"
+#include "trace/model/model_event.h"
+#include "trace/record.h"
 
 #include "base/grown_array.h"
 #include "base/error.h"
@@ -152,9 +154,23 @@ struct ladder islands_ladder(const struct islands *islands)
     return ladder;
 }
 
-void islands_want(struct islands *islands, uint16_t pool, uint16_t stream)
+static uint64_t ladder_in_use(const struct ladder *ladder)
 {
-    islands->wanted = layout_islands_pool_find(islands, pool, stream);
+    return ladder->bytes[LADDER_LIVE] + ladder->bytes[LADDER_ROUNDING] + ladder->bytes[LADDER_UNSPLIT];
+}
+
+struct ladder islands_event(struct islands *islands, const struct event *event, struct ladder_peak *peak)
+{
+    if (event->kind == VARVE_KIND_SEGMENT_ALLOC || event->kind == VARVE_KIND_SEGMENT_MAP ||
+        event->kind == VARVE_KIND_OOM) {
+        islands->wanted = layout_islands_pool_find(islands, event->pool, event->stream);
+    }
+    const struct ladder now = islands_ladder(islands);
+    const uint64_t reserved = now.bytes[LADDER_RESERVED], most = peak->ladder.bytes[LADDER_RESERVED];
+    if (reserved > most || (reserved == most && reserved > 0 && ladder_in_use(&now) > ladder_in_use(&peak->ladder))) {
+        *peak = (struct ladder_peak){.ladder = now, .seq = event->seq, .ts_ns = event->ts_ns};
+    }
+    return now;
 }
 
 /* ---- memory ---- */

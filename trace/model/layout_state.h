@@ -205,8 +205,9 @@ void islands_unmap(struct islands *islands, const struct varve_layout *layout, u
 void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other);
 /// A block at [start, end) has this state now (`sign` 1), or no longer (-1).
 void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign);
-/// This pool and stream asked the device for memory.
-void islands_want(struct islands *islands, uint16_t pool, uint16_t stream);
+/// The layout has taken the event: the ladder now, and `peak` moved along. Of a pool that asked the device, in vain
+/// too, the holes are that pool's from now on.
+struct ladder islands_event(struct islands *islands, const struct event *event, struct ladder_peak *peak);
 
 int islands_check(const struct islands *islands, const struct varve_layout *layout);
 

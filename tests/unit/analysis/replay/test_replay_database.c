@@ -85,11 +85,12 @@ static void write_replay(const struct scene *scene)
         .conf = scene->conf, .memory_limit = scene->limit, .capacity = 1024 * MIB, .follow = true};
     struct varve_writer *writer;
     assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
-    options.writer = history_writer_new(writer, scene->history);
-    history_write_settings(writer, &scene->history->settings, history_writer_begin_us(options.writer));
+    struct history_writer *records = history_writer_new(writer, scene->history);
+    options.output = history_writer_output(records);
+    history_write_settings(writer, &scene->history->settings, history_writer_begin_us(records));
     struct replay_result result;
     assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
-    history_writer_free(options.writer);
+    history_writer_free(records);
     assert_int_equal(result.mismatches, 0);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
 }
