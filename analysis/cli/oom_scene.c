@@ -14,6 +14,8 @@
 #include "trace/layout.h"
 #include "trace/writer.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -211,11 +213,7 @@ void oom_scene_free(struct oom_scene *scene)
 size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request, struct oom_site sites[OOM_SITES_MAX])
 {
     struct cursor cursor;
-    cursor_open(&cursor, scene->exact,
-                "SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN callsite c "
-                "ON c.id = a.callsite_id WHERE a.domain = 4 AND a.device = ?1 AND a.process_id IS ?2 AND "
-                "a.alloc_seq <= ?3 AND (a.free_requested_seq IS NULL OR a.free_requested_seq > ?3) "
-                "GROUP BY coalesce(c.user_symbol_id, c.symbol_id) ORDER BY 2 DESC LIMIT ?4");
+    cursor_open(&cursor, scene->exact, sql_oom_sites);
     cursor_bind_integer(&cursor, 1, request->request.device);
     cursor_bind_integer(&cursor, 2, request->request.process_id);
     cursor_bind_integer(&cursor, 3, request->request.seq);
@@ -234,8 +232,7 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
 int64_t oom_scene_allocations(struct oom_scene *scene, const struct oom_request *request, int64_t seq)
 {
     struct cursor cursor;
-    cursor_open(&cursor, scene->exact,
-                "SELECT count(*) FROM event WHERE kind = 1 AND device = ?1 AND seq > ?2 AND seq < ?3");
+    cursor_open(&cursor, scene->exact, sql_oom_allocations_between);
     cursor_bind_integer(&cursor, 1, request->request.device);
     cursor_bind_integer(&cursor, 2, seq);
     cursor_bind_integer(&cursor, 3, request->request.seq);
@@ -251,13 +248,7 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
                         struct oom_stage stages[OOM_STAGES_MAX])
 {
     struct cursor cursor;
-    cursor_open(
-        &cursor, scene->exact,
-        "SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c "
-        "ON c.code = e.cause WHERE e.seq IN (SELECT seq FROM event WHERE seq < ?1 AND thread_id = ?2 AND "
-        "device = ?3 AND kind = 11 AND coalesce(arg, 0) = 0 AND seq > (SELECT coalesce(max(seq), 0) FROM event WHERE "
-        "seq < ?1 AND thread_id = ?2 AND device = ?3 AND (kind IN (1, 12) OR (kind = 11 AND coalesce(arg, 0) <> 0))) "
-        "ORDER BY seq DESC LIMIT ?4) ORDER BY e.seq");
+    cursor_open(&cursor, scene->exact, sql_oom_stages);
     cursor_bind_integer(&cursor, 1, request->request.seq);
     cursor_bind_integer(&cursor, 2, request->thread_id);
     cursor_bind_integer(&cursor, 3, request->request.device);
@@ -310,11 +301,12 @@ static int write_decisions(const struct history *history, const struct replay_in
     if (error != VARVE_OK) {
         return error;
     }
-    options->writer = history_writer_new(writer, history);
-    history_write_settings(writer, &settings, history_writer_begin_us(options->writer));
+    struct history_writer *records = history_writer_new(writer, history);
+    options->output = history_writer_output(records);
+    history_write_settings(writer, &settings, history_writer_begin_us(records));
     struct replay_result result;
     error = replay_play(inference, options, &result, message);
-    history_writer_free(options->writer);
+    history_writer_free(records);
     return error;
 }
 

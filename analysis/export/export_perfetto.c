@@ -16,6 +16,8 @@
 #include "analysis/query/loss_note.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,12 +83,7 @@ static void write_counters(struct timeline *timeline)
     static const char *const names[COUNTERS] = {"allocated", "active", "reserved", "requested"};
     uint64_t tracks[COUNTERS] = {TRACK_NONE};
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), "
-        "ts_ns, allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
-        "iif(domain = 'block', requested, NULL) FROM timeline_process "
-        "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
+    rows_open(&cursor, timeline, sql_perfetto_counters);
     cursor_bind_text(&cursor, 2, timeline->request->domain);
     int64_t process = 0;
     char group[NAME_BYTES] = "";
@@ -138,14 +135,7 @@ static void export_perfetto_write_rss(struct timeline *timeline)
 static void read_calls(struct timeline *timeline)
 {
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before "
-        "FROM (SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e "
-        "ON e.seq = d.seq JOIN thread t ON t.id = e.thread_id WHERE d.kind IN (37, 39, 43) AND e.flags & 9 = 0 "
-        "UNION ALL SELECT process_id, addr, alloc_seq, id FROM segment) "
-        "WHERE ?1 IN (0, process_id) WINDOW w AS (PARTITION BY process_id, addr ORDER BY seq)) "
-        "WHERE segment_id IS NOT NULL AND call IS NOT NULL AND before IS NULL");
+    rows_open(&cursor, timeline, sql_perfetto_calls_of_segments);
     while (cursor_next(&cursor)) {
         map_put(&timeline->calls, (uint64_t)cursor_integer(&cursor, 0), (uint64_t)cursor_integer(&cursor, 1));
     }
@@ -225,14 +215,7 @@ static void export_perfetto_write_segments(struct timeline *timeline)
 {
     struct stream_lanes streams = {.timeline = timeline, .what = "segments"};
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns, "
-        "coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module), "
-        "y.line FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event a ON a.seq = s.alloc_seq "
-        "LEFT JOIN event f ON f.seq = s.free_seq LEFT JOIN callsite c ON c.id = a.callsite_id "
-        "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE ?1 IN (0, s.process_id) "
-        "ORDER BY s.process_id, s.device, s.stream, s.alloc_ns, s.id");
+    rows_open(&cursor, timeline, sql_perfetto_segments);
     while (cursor_next(&cursor)) {
         export_perfetto_write_segment(timeline, lanes_of(&streams, &cursor), &cursor);
         timeline->is_empty = false;
@@ -272,13 +255,7 @@ static void export_perfetto_write_blocks(struct timeline *timeline)
         database, "SELECT sum(allocations) FROM total_process WHERE domain = 'block' AND ?1 IN (0, process_id)",
         timeline->request->process_id);
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, "
-        "a.free_ns, y.function, coalesce(y.file, y.module), y.line FROM (SELECT * FROM allocation WHERE domain = 4 AND "
-        "?1 IN (0, process_id) ORDER BY size DESC, id LIMIT ?2) a LEFT JOIN callsite c ON c.id = a.callsite_id "
-        "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) "
-        "ORDER BY a.process_id, a.device, a.stream, a.alloc_ns, a.id");
+    rows_open(&cursor, timeline, sql_perfetto_blocks);
     cursor_bind_integer(&cursor, 2, timeline->request->blocks);
     while (cursor_next(&cursor)) {
         export_perfetto_write_block(timeline, lanes_of(&streams, &cursor), &cursor);
@@ -333,15 +310,7 @@ static void export_perfetto_write_marks(struct timeline *timeline)
 static void export_perfetto_write_calls(struct timeline *timeline)
 {
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, "
-        "e.addr, e.size, e.flags & 1, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d "
-        "CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id "
-        "LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause "
-        "LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id, "
-        "s.symbol_id) WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 "
-        "AND ?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
+    rows_open(&cursor, timeline, sql_perfetto_calls);
     int64_t thread = 0;
     struct lanes lanes = {0};
     while (cursor_next(&cursor)) {
@@ -378,14 +347,7 @@ static void export_perfetto_write_calls(struct timeline *timeline)
 static void write_chains(struct timeline *timeline)
 {
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) "
-        "OVER (w ROWS UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0 "
-        "FROM (SELECT e.thread_id, e.seq, e.ts_ns, e.kind, c.text AS stage, e.size, e.requested, e.arg, e.addr, "
-        "e.device, e.kind = 12 OR e.arg = 1 AS ended FROM event e LEFT JOIN thread t ON t.id = e.thread_id "
-        "LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind IN (11, 12) AND ?1 IN (0, t.process_id)) "
-        "WINDOW w AS (PARTITION BY thread_id ORDER BY seq) ORDER BY thread_id, seq");
+    rows_open(&cursor, timeline, sql_perfetto_oom_chains);
     for (uint64_t flow = CHAIN_FLOWS; cursor_next(&cursor);) {
         uint64_t track = track_of(&timeline->threads, cursor_integer(&cursor, 0));
         bool is_oom = cursor_integer(&cursor, 3) == 12;

@@ -17,6 +17,8 @@
 #include "analysis/query/database.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <profile.pb-c.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,12 +180,7 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
 static void put_mappings(struct writer *writer)
 {
     struct cursor cursor;
-    cursor_open(
-        &cursor, writer->request->database,
-        "SELECT s.module, (SELECT m.build_id FROM module m WHERE m.path = s.module LIMIT 1), s.pc FROM "
-        "(SELECT s.module, max(f.pc) AS pc FROM stack_frame f JOIN symbol s ON s.id = f.symbol_id WHERE s.module IS "
-        "NOT NULL AND f.pc IS NOT NULL GROUP BY s.module) s ORDER BY s.module IN (SELECT executable FROM process) "
-        "DESC, s.module");
+    cursor_open(&cursor, writer->request->database, sql_pprof_mappings);
     uint64_t end = MODULE_ALIGNMENT;
     while (cursor_next(&cursor) && writer->mapping_count < UINT16_MAX) {
         put_mapping(writer, cursor_name(&cursor, 0), cursor_text(&cursor, 1), cursor_integer(&cursor, 2), &end);

@@ -16,6 +16,8 @@
 #include "trace/record.h"
 #include "trace/writer.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@
 #define BLOCK_FIELDS 6
 
 /* The process whose allocators a database holds: a history is of one. */
-#define HISTORY_PROCESS "(SELECT max(process_id) FROM total_stat WHERE domain = 4 AND process_id > 0)"
+#define HISTORY_PROCESS "(SELECT max(process_id) FROM total_process WHERE domain = 'block')"
 
 /* ---- settings ---- */
 
@@ -436,9 +438,7 @@ static int history_database_read_events(struct reader *reader, struct varve_mess
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event", 0);
     struct cursor cursor;
-    cursor_open(&cursor, reader->database,
-                "SELECT seq, device, kind, stream, pool, addr, size, requested, arg, id, cause, callsite_id, "
-                "flags, ts_ns FROM event WHERE kind BETWEEN 1 AND 12 ORDER BY seq");
+    cursor_open(&cursor, reader->database, sql_history_events);
     int64_t count = 0;
     int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
@@ -464,8 +464,7 @@ static int history_database_read_events(struct reader *reader, struct varve_mess
 static int check_processes(struct reader *reader, struct varve_message *message)
 {
     int error = report_require_events(reader->database, message);
-    int64_t count =
-        database_integer(reader->database, "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
+    int64_t count = database_integer(reader->database, sql_history_pids, 0);
     if (error != VARVE_OK) {
         return error;
     }
@@ -502,11 +501,7 @@ static int history_database_read_all(struct reader *reader, struct varve_message
     }
     read_settings(reader->database, &history->settings, &reader->begin_us);
     reader->has_no_times = report_has_no_times(reader->database);
-    reader->skip_until =
-        database_integer(reader->database,
-                         "SELECT max(seq) FROM event WHERE cause = 29 AND kind IN (SELECT code FROM event_kind WHERE "
-                         "name IN ('alloc', 'segment_alloc', 'segment_map'))",
-                         0);
+    reader->skip_until = database_integer(reader->database, sql_history_last_inherited, 0);
     reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
     read_pools(reader);

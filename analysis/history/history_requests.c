@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "trace/record.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +52,8 @@ bool history_is_of_requests(struct database *database)
     char *text = database_meta(database, "history.requests");
     bool is_said = text != NULL;
     free(text);
-    return is_said || (database_integer(database, "SELECT count(*) FROM total_stat WHERE domain = 4", 0) == 0 &&
-                       database_integer(database, "SELECT sum(allocations) FROM total_stat WHERE domain = 3", 0) > 0);
+    return is_said || (database_integer(database, "SELECT count(*) FROM total WHERE domain = 'block'", 0) == 0 &&
+                       database_integer(database, "SELECT sum(allocations) FROM total WHERE domain = 'device'", 0) > 0);
 }
 
 static struct request *history_requests_add(struct reader *reader, int64_t seq, int64_t device)
@@ -71,12 +73,7 @@ static int read_allocations(struct reader *reader, struct progress *progress)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(id) FROM allocation", 0);
     struct cursor cursor;
-    cursor_open(&cursor, reader->database,
-                "SELECT a.id, a.device, a.addr, CASE a.domain WHEN 4 THEN a.requested ELSE a.size END, "
-                "coalesce((SELECT handle FROM stream s WHERE s.process_id = a.process_id AND s.device = a.device "
-                "AND s.number = a.stream), a.stream), a.callsite_id, a.alloc_seq, a.alloc_ns, "
-                "a.free_requested_seq, a.free_ns FROM allocation a WHERE a.domain = ?1 AND a.process_id = ?2 "
-                "AND a.addr > 0 AND a.size > 0 AND a.device BETWEEN 0 AND 255 ORDER BY a.id");
+    cursor_open(&cursor, reader->database, sql_history_allocations);
     cursor_bind_integer(&cursor, 1, reader->domain);
     cursor_bind_integer(&cursor, 2, reader->process);
     int result = VARVE_OK;

@@ -4,6 +4,8 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
 
+#include "statements_generated.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,10 +40,7 @@ void page_allocations_visit(struct database *database, const struct page_lines *
                             void *context)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT domain, process_id, device, stream, addr, size, alloc_seq, alloc_ns, "
-                "coalesce(free_requested_seq, free_completed_seq, ?1), coalesce(free_ns, ?1), callsite_id "
-                "FROM allocation WHERE domain <> 7");
+    cursor_open(&cursor, database, sql_page_allocations);
     cursor_bind_integer(&cursor, 1, PAGE_NEVER);
     while (cursor_next(&cursor)) {
         int64_t callsite = cursor_integer(&cursor, 10);

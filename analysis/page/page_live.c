@@ -9,6 +9,8 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
 
+#include "statements_generated.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,15 +74,7 @@ static void add_steps(struct live *live, struct database *database)
 static void add_extra(struct live *live, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT seq, ts_ns FROM (SELECT seq, ts_ns, 0 AS rank FROM peak_time UNION ALL "
-        "SELECT seq, ts_ns, 1 FROM (SELECT seq, ts_ns FROM peak_time_process ORDER BY bytes DESC, domain LIMIT 40) "
-        "UNION ALL SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= o.seq), o.ts_ns, 2 FROM "
-        "(SELECT seq, ts_ns FROM oom ORDER BY seq LIMIT 20) o UNION ALL "
-        "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= m.end_seq), m.end_ns, 3 FROM "
-        "(SELECT end_seq, end_ns FROM mark WHERE end_seq IS NOT NULL ORDER BY end_ns - begin_ns DESC LIMIT 40) m) "
-        "WHERE seq IS NOT NULL ORDER BY rank, seq LIMIT ?1");
+    cursor_open(&cursor, database, sql_page_live_moments);
     cursor_bind_integer(&cursor, 1, EXTRA_MOMENTS);
     while (cursor_next(&cursor)) {
         add_moment(live, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));

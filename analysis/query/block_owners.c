@@ -6,6 +6,8 @@
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,10 +140,7 @@ void owners_load(struct owners *owners, struct database *database)
     }
     char *addresses = wanted_json(owners);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
-                "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
-                "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
+    cursor_open(&cursor, database, sql_block_owners);
     cursor_bind_text(&cursor, 1, addresses);
     cursor_bind_integer(&cursor, 2, owners->last_seq);
     cursor_bind_integer(&cursor, 3, owners->first_seq);

@@ -14,6 +14,8 @@
 #include "analysis/query/loss_note.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -424,13 +426,7 @@ void groups_load(struct groups *groups, const char *domain)
 
 void groups_load_process(struct groups *groups, const char *domain, int64_t process_id)
 {
-    static const char peak_sql[] =
-        "SELECT coalesce(a.callsite_id, 0) AS site, CASE ?3 WHEN 4 THEN a.process_id WHEN 5 THEN "
-        "(SELECT r.thread_id FROM allocation_row r WHERE r.id = a.id) WHEN 6 THEN a.size END AS key, count(*), "
-        "sum(a.size) FROM total_process t CROSS JOIN allocations a ON a.process_id = t.process_id AND "
-        "a.domain = t.domain AND coalesce(a.device, 0) = t.device WHERE t.domain = ?1 AND t.process_id = ?2 AND "
-        "a.alloc_seq <= t.peak_seq AND (a.free_requested_seq IS NULL OR a.free_requested_seq > t.peak_seq) "
-        "GROUP BY site, key ORDER BY site, key";
+    static const char *const peak_sql = sql_groups_at_peak;
     struct cursor cursor;
 
     _Static_assert(GROUP_BY_PROCESS == 4 && GROUP_BY_THREAD == 5 && GROUP_BY_SIZE == 6,

@@ -6,6 +6,8 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
 
+#include "statements_generated.h"
+
 #include <string.h>
 
 #define BAR_COLUMNS 40
@@ -20,20 +22,7 @@ static const char *const titles[LADDER_FIGURES] = {
     "pool segregation", "stream pending", "cached segments", "external holes",
 };
 
-static const char ladder_sql[] =
-    "WITH moment AS MATERIALIZED (SELECT coalesce(max(seq), 0) AS seq FROM keyframe WHERE seq <= ?1), "
-    "part AS ("
-    "SELECT * FROM (SELECT reserved, live AS live_requested, rounding, unsplit AS unsplit_remainder, "
-    "quantum AS segment_quantum, pools AS pool_segregation, pending AS stream_pending, "
-    "cached AS cached_segments, "
-    "reserved - live - rounding - unsplit - quantum - pools - pending - cached AS external_holes "
-    "FROM keyframe WHERE seq <= ?1 AND process_id = ?2 AND device = ?3 ORDER BY seq DESC LIMIT 1) "
-    "UNION ALL SELECT reserved, live_requested, rounding, unsplit_remainder, segment_quantum, "
-    "pool_segregation, stream_pending, cached_segments, external_holes "
-    "FROM moment m CROSS JOIN ladder_change c ON c.seq > m.seq AND c.seq <= ?1 "
-    "WHERE c.process_id = ?2 AND c.device = ?3) "
-    "SELECT sum(reserved), sum(live_requested), sum(rounding), sum(unsplit_remainder), sum(segment_quantum), "
-    "sum(pool_segregation), sum(stream_pending), sum(cached_segments), sum(external_holes) FROM part";
+static const char *const ladder_sql = sql_ladder_at;
 
 void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id, int64_t device,
                  int64_t seq)

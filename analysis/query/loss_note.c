@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "trace/collect.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,11 +64,7 @@ static void load_interrupted(struct report_loss *loss, struct database *database
 static void load_ends(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause = "
-                "'signal'), count(*) FILTER (WHERE end_cause = 'unknown'), CASE WHEN min(exit_status) FILTER "
-                "(WHERE end_cause = 'signal') = max(exit_status) FILTER (WHERE end_cause = 'signal') THEN "
-                "max(exit_status) FILTER (WHERE end_cause = 'signal') ELSE 0 END FROM process");
+    cursor_open(&cursor, database, sql_process_ends);
     if (cursor_next(&cursor)) {
         loss->running = cursor_integer(&cursor, 0);
         loss->killed = cursor_integer(&cursor, 1);

@@ -15,6 +15,8 @@
 #include "trace/layout.h"
 #include "trace/record.h"
 
+#include "statements_generated.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -154,11 +156,7 @@ static void segment_query_load_threads(struct loader *loader)
 static void load_keyframes(struct loader *loader, int64_t seq)
 {
     struct cursor cursor;
-    cursor_open(&cursor, loader->database,
-                "SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS "
-                "seq FROM keyframe WHERE seq <= ?1 GROUP BY process_id, device) USING (process_id, device, seq) "
-                "LEFT JOIN process p ON p.id = k.process_id "
-                "WHERE k.data IS NOT NULL AND (?2 < 0 OR k.device = ?2) AND (?3 = 0 OR p.pid = ?3)");
+    cursor_open(&cursor, loader->database, sql_keyframes_before);
     cursor_bind_integer(&cursor, 1, seq);
     cursor_bind_integer(&cursor, 2, loader->device);
     cursor_bind_integer(&cursor, 3, loader->pid);
@@ -203,9 +201,7 @@ static void apply_event(struct loader *loader, struct cursor *cursor)
 static void load_events(struct loader *loader, int64_t from, int64_t to)
 {
     struct cursor cursor;
-    cursor_open(&cursor, loader->database,
-                "SELECT thread_id, device, kind, stream, pool, id, addr, size, requested, arg, cause, flags "
-                "FROM event WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN 1 AND 9 ORDER BY seq");
+    cursor_open(&cursor, loader->database, sql_segment_events);
     cursor_bind_integer(&cursor, 1, from);
     cursor_bind_integer(&cursor, 2, to);
     while (cursor_next(&cursor)) {

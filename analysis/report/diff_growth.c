@@ -19,6 +19,8 @@
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -314,13 +316,7 @@ static void diff_growth_read_figures(struct row *row, struct cursor *cursor, int
 
 static void rows_load(struct rows *rows, const struct growth *growth, enum part part, const char *domain)
 {
-    static const char sql[] =
-        "SELECT c.key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1, "
-        "b_2, b_3, b_4, b_5, coalesce(a_heap, -1), coalesce(a_python, -1), coalesce(a_together, -1), "
-        "coalesce(b_heap, -1), coalesce(b_python, -1), coalesce(b_together, -1) FROM change c LEFT JOIN together t "
-        "ON t.key = c.key AND c.part = 2 AND c.domain IN ('heap', 'python') WHERE part = ?1 AND domain = ?2 "
-        "ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
-        "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, c.key";
+    static const char *const sql = sql_growth_changes;
     enum figure order = measures[growth->options.metric].order;
     const struct live_total total = live_total_of(growth, domain);
     *rows = (struct rows){0};

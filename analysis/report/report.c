@@ -15,6 +15,8 @@
 #include "analysis/report/report_leaks.h"
 #include "analysis/query/storage_summary.h"
 
+#include "statements_generated.h"
+
 #define COLUMNS(...) ((const struct table_column[]){__VA_ARGS__})
 
 /* clang-format off */
@@ -50,10 +52,7 @@ const struct report_section report_sections[] = {
         .absent = "There is one process only.",
         .is_there = report_has_processes,
         .table = {
-            .sql = "SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')), "
-                   "'') AS program, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END AS "
-                   "domain, t.bytes, t.peak_bytes, t.live_bytes, t.allocations FROM total_process t JOIN process p "
-                   "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
+            .sql = sql_report_processes,
             .columns = COLUMNS({"pid", true}, {"program", false}, {"domain", false}, {"allocated", true},
                                {"peak", true}, {"live at the end", true}, {"allocations", true}),
             .kinds = "nttbbbc",
@@ -68,11 +67,7 @@ const struct report_section report_sections[] = {
         .absent = "No allocation was recorded.",
         .table = {
             /* names come last: grouping and sorting by them would cost seconds where they are long */
-            .sql = "SELECT s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS user_line, "
-                   "g.domain, g.peak_bytes, g.bytes, g.live_bytes, g.allocations, g.live_allocations, g.temporary, "
-                   "g.callsites FROM (SELECT domain, user_symbol_id AS symbol_id, peak_bytes, bytes, live_bytes, "
-                   "allocations, live_allocations, temporary, callsites FROM line_total "
-                   "ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT ?1) g LEFT JOIN symbol s ON s.id = g.symbol_id",
+            .sql = sql_report_peak_lines,
             .columns = COLUMNS({"function", false}, {"line", false}, {"domain", false}, {"at the peak", true},
                                {"allocated", true}, {"live at the end", true}, {"allocations", true},
                                {"live allocations", true}, {"temporary", true}, {"call sites", true}),
@@ -87,10 +82,7 @@ const struct report_section report_sections[] = {
         .absent = "No line had bytes in both; varve record --python-allocators records Python's objects.",
         .is_there = report_has_together,
         .table = {
-            .sql = "SELECT user_function, coalesce(user_file || ':' || user_line, user_module) AS user_line, "
-                   "peak_together_bytes, peak_heap_bytes, peak_python_bytes, together_bytes, heap_bytes, python_bytes, "
-                   "live_together_bytes, live_heap_bytes, live_python_bytes FROM line_together "
-                   "ORDER BY 3 DESC, 6 DESC, user_symbol_id LIMIT ?1",
+            .sql = sql_report_lines_together,
             .columns = COLUMNS({"function", false}, {"line", false}, {"at the peak", true}, {"heap", true},
                                {"python", true}, {"allocated", true}, {"heap", true}, {"python", true},
                                {"live at the end", true}, {"heap", true}, {"python", true}),
@@ -104,10 +96,7 @@ const struct report_section report_sections[] = {
         .absent = "Nothing that was live at the end had grown with the work.",
         .is_there = report_leaks_make,
         .table = {
-            .sql = "SELECT l.score, s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS "
-                   "user_line, l.domain, l.bytes, l.allocations, l.evidence FROM temp.leak_list l LEFT JOIN callsite c "
-                   "ON c.id = l.callsite_id LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id) "
-                   "ORDER BY l.rowid LIMIT ?1",
+            .sql = sql_report_leaks,
             .columns = COLUMNS({"score", true}, {"function", false}, {"line", false}, {"domain", false},
                                {"live at the end", true}, {"allocations", true}, {"evidence", false}),
             .kinds = "ttptbct",
@@ -157,10 +146,7 @@ const struct report_section report_sections[] = {
         .absent = "No GPU was used.",
         .is_there = report_has_gpu,
         .table = {
-            .sql = "SELECT u.device, d.name, d.total_bytes, d.uuid, (SELECT count(*) FROM device_process p "
-                   "WHERE p.device = u.device) AS processes FROM (SELECT id AS device FROM device UNION "
-                   "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY u.device "
-                   "LIMIT ?1",
+            .sql = sql_report_devices,
             .columns = COLUMNS({"GPU", true}, {"name", false}, {"memory", true}, {"UUID", false}, {"processes", true}),
             .kinds = "ntbtc",
         },
@@ -187,10 +173,7 @@ const struct report_section report_sections[] = {
         .absent = "No call of the CUDA driver was recorded.",
         .is_there = report_has_gpu,
         .table = {
-            .sql = "SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_ns) AS total_ns, "
-                   "CAST(1000.0 * sum(total_ns) / max((SELECT duration_ns FROM recording), 1) AS INTEGER) AS share, "
-                   "sum(total_ns) / max(sum(calls), 1) AS mean_ns, max(max_ns) AS max_ns FROM device_call "
-                   "GROUP BY device, function ORDER BY sum(device_call.total_ns) DESC, function LIMIT ?1",
+            .sql = sql_report_device_calls,
             .columns = COLUMNS({"GPU", true}, {"function", false}, {"calls", true}, {"failed", true}, {"time", true},
                                {"of run", true}, {"mean", true}, {"longest", true}),
             .kinds = "ntccd%dd",

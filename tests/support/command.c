@@ -8,6 +8,7 @@
 
 #include "analysis/analysis.h"
 #include "trace/record.h"
+#include "trace/store/schema.h"
 #include "trace/writer.h"
 
 #include <ftw.h>
@@ -157,9 +158,9 @@ void trace_database_make(const char *path, const char *const *scripts)
     sqlite3 *database;
     assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
     execute(database, "PRAGMA synchronous = OFF; BEGIN", path);
-    run_script(database, "trace/store/schema.sql");
-    run_script(database, "trace/store/views.sql");
-    run_script(database, "trace/store/help.sql");
+    execute(database, store_schema_sql, path);
+    execute(database, store_views_sql, path);
+    execute(database, store_help_sql, path);
     add_vocabulary(database);
     for (; *scripts != NULL; scripts++) {
         char name[256];

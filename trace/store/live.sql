@@ -45,7 +45,7 @@ CREATE VIEW total AS
         1e9 * (t.allocations - t.allocations_before) / (m.ts_ns - m.before_ns) AS allocations_per_s,
         1e9 * (t.bytes - t.bytes_before) / (m.ts_ns - m.before_ns) AS bytes_per_s
     FROM total_stat t CROSS JOIN moment m JOIN domain d ON d.code = t.domain
-    WHERE t.process_id = 0 AND t.domain <> 7;
+    WHERE t.process_id = 0 AND t.domain <> @DOMAIN_CUPTI@;
 
 CREATE VIEW callsite_total AS
     SELECT t.callsite_id, d.name AS domain, n.user_function, n.user_file, n.user_line, n.user_module, n.function,
@@ -78,9 +78,10 @@ CREATE VIEW allocator AS
 -- Those that run. Domains nest: of host memory the heap, of devices what the CUDA API gave.
 CREATE VIEW process_total AS
     SELECT p.id, p.pid, p.rank, p.command_line, p.threads, p.rss_bytes,
-        sum(t.live_bytes) FILTER (WHERE t.domain = 1) AS heap_bytes,
-        sum(t.live_bytes) FILTER (WHERE t.domain = 3) AS device_bytes,
-        1e9 * sum(t.allocations - t.allocations_before) FILTER (WHERE t.domain = 1) / (m.ts_ns - m.before_ns)
+        sum(t.live_bytes) FILTER (WHERE t.domain = @DOMAIN_HEAP@) AS heap_bytes,
+        sum(t.live_bytes) FILTER (WHERE t.domain = @DOMAIN_DEVICE@) AS device_bytes,
+        1e9 * sum(t.allocations - t.allocations_before) FILTER (WHERE t.domain = @DOMAIN_HEAP@)
+            / (m.ts_ns - m.before_ns)
             AS allocations_per_s
     FROM process p CROSS JOIN moment m LEFT JOIN total_stat t ON t.process_id = p.id
     GROUP BY p.id;

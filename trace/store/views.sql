@@ -58,7 +58,7 @@ CREATE VIEW allocations AS
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary, a.free_ns - a.alloc_ns AS lifetime_ns, a.memory_kind
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
-    WHERE a.domain <> 7;
+    WHERE a.domain <> @DOMAIN_CUPTI@;
 
 -- Allocations that were live at the moment of leak_moment; what ended them later, if anything did, is in free_ns. An
 -- mmap that is still there then is normal; a heap block may be too.
@@ -68,7 +68,8 @@ CREATE VIEW leak AS
         c.text AS source, a.process_id, a.temporary, a.memory_kind
     FROM allocation a CROSS JOIN leak_moment m ON m.process_id = a.process_id
         LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
-    WHERE a.alloc_ns > m.from_ns AND a.alloc_ns <= m.at_ns AND coalesce(a.free_ns > m.at_ns, 1) AND a.domain <> 7;
+    WHERE a.alloc_ns > m.from_ns AND a.alloc_ns <= m.at_ns AND coalesce(a.free_ns > m.at_ns, 1)
+        AND a.domain <> @DOMAIN_CUPTI@;
 
 -- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array,
 -- because a recursive query as a table would be walked for all of them whatever is asked for; and without a join, for
@@ -100,7 +101,7 @@ CREATE VIEW callsite_total AS
     FROM callsite_stat t JOIN domain d ON d.code = t.domain
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
-    WHERE t.domain <> 7;
+    WHERE t.domain <> @DOMAIN_CUPTI@;
 
 -- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that
 -- of all processes.
@@ -117,7 +118,7 @@ CREATE VIEW callsite_total_process AS
         JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
-    WHERE t.domain <> 7;
+    WHERE t.domain <> @DOMAIN_CUPTI@;
 
 -- The sums of callsite_total by the user's line and domain. shared_bytes, live_shared_bytes, peak_shared_bytes: of
 -- objects of Python that are in the heap as well (see leak_tenth).
@@ -132,7 +133,8 @@ CREATE VIEW line_total AS
             sum(t.peak_allocations) AS peak_allocations, sum(t.peak_bytes) AS peak_bytes,
             sum(t.temporary) AS temporary, sum(t.shared_bytes) AS shared_bytes,
             sum(t.live_shared_bytes) AS live_shared_bytes, sum(t.peak_shared_bytes) AS peak_shared_bytes
-        FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain <> 7 GROUP BY 1, 2) g
+        FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain <> @DOMAIN_CUPTI@ GROUP BY 1,
+            2) g
         JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
 -- Lines that have bytes in the heap and in Python's own memory (record --python-allocators): what they have of each,
@@ -150,7 +152,8 @@ CREATE VIEW line_together AS
             sum(iif(domain = 'python', live_bytes, 0)) AS live_python_bytes, sum(live_shared_bytes) AS live_shared,
             sum(iif(domain = 'heap', peak_bytes, 0)) AS peak_heap_bytes,
             sum(iif(domain = 'python', peak_bytes, 0)) AS peak_python_bytes, sum(peak_shared_bytes) AS peak_shared
-        FROM line_total WHERE domain IN ('heap', 'python') AND EXISTS (SELECT 1 FROM total_stat WHERE domain = 9)
+        FROM line_total WHERE domain IN ('heap', 'python') AND EXISTS (SELECT 1 FROM total_stat
+            WHERE domain = @DOMAIN_PYTHON@)
         GROUP BY 1 HAVING count(*) = 2) g
         LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
@@ -158,27 +161,27 @@ CREATE VIEW line_together AS
 CREATE VIEW total AS
     SELECT d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
         t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
-    FROM total_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
+    FROM total_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> @DOMAIN_CUPTI@;
 
 -- The same of each process, whose peak is its own: these add up to more than that of all together.
 CREATE VIEW total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations,
         t.live_bytes, t.peak_bytes, t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
     FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
-    WHERE t.process_id <> 0 AND t.domain <> 7;
+    WHERE t.process_id <> 0 AND t.domain <> @DOMAIN_CUPTI@;
 
 -- By size, above half of up_to_bytes, a power of two, up to it.
 CREATE VIEW size_total AS
     SELECT d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
         t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
-    FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
+    FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> @DOMAIN_CUPTI@;
 
 CREATE VIEW size_total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes,
         t.live_allocations,
         t.live_bytes, t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
     FROM size_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
-    WHERE t.process_id <> 0 AND t.domain <> 7;
+    WHERE t.process_id <> 0 AND t.domain <> @DOMAIN_CUPTI@;
 
 -- What was live at the peak of all processes together, by call site and domain; of several devices each
 -- has its own peak.
@@ -202,13 +205,13 @@ CREATE VIEW peak_time_process AS
 CREATE VIEW timeline AS
     SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
         s.live AS live_allocations
-    FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0 AND s.domain <> 7;
+    FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0 AND s.domain <> @DOMAIN_CUPTI@;
 
 CREATE VIEW timeline_process AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active,
         s.reserved, s.requested, s.live AS live_allocations
     FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.process_id <> 0 AND s.domain <> 7;
+    WHERE s.process_id <> 0 AND s.domain <> @DOMAIN_CUPTI@;
 
 -- Resident memory over time, by process and of all recorded processes together (shared pages count in each of them).
 CREATE VIEW rss AS
@@ -224,8 +227,8 @@ CREATE VIEW rss_peak AS
 -- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
 CREATE VIEW block_op AS
     SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size,
-        CASE kind WHEN 4 THEN addr + size ELSE arg END AS other_addr, requested AS other_size, cause
-    FROM event WHERE kind IN (4, 5);
+        CASE kind WHEN @KIND_SPLIT@ THEN addr + size ELSE arg END AS other_addr, requested AS other_size, cause
+    FROM event WHERE kind IN (@KIND_SPLIT@, @KIND_MERGE@);
 
 -- Share of the bytes that a process' caching allocator had reserved and no allocation used, over time.
 CREATE VIEW fragmentation AS
@@ -259,7 +262,7 @@ CREATE VIEW ladder_change AS
         e.pending_change AS stream_pending, e.cached_change AS cached_segments,
         e.reserved_change - e.live_change - e.rounding_change - e.unsplit_change - e.quantum_change - e.pools_change
             - e.pending_change - e.cached_change AS external_holes
-    FROM event_row e WHERE e.kind BETWEEN 1 AND 13;
+    FROM event_row e WHERE e.kind BETWEEN @KIND_ALLOC@ AND @KIND_EMPTY_CACHE@;
 
 -- What there was after each event of an allocator.
 CREATE VIEW ladder AS
@@ -283,7 +286,7 @@ CREATE VIEW ladder_peak AS
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
         e.arg AS succeeded
-    FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = 11;
+    FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = @KIND_OOM_RETRY@;
 
 -- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use:
 -- the allocator could give them back, but for those of private pools, which a CUDA graph or a MemPool keeps. A
@@ -291,10 +294,12 @@ CREATE VIEW oom_retry AS
 CREATE VIEW empty_segment AS
     SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream,
         coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
-        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e
-            WHERE e.kind IN (8, 9) AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
+        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = @KIND_SEGMENT_MAP@, e.size, -e.size)) FROM event_row e
+            WHERE e.kind IN (@KIND_SEGMENT_MAP@, @KIND_SEGMENT_UNMAP@) AND e.id = s.id) ELSE s.size END AS size,
+                s.alloc_seq, s.alloc_ns
     FROM segment s LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.free_seq IS NULL AND s.pool < 2 AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4
+    WHERE s.free_seq IS NULL AND s.pool < 2 AND s.id NOT IN (SELECT segment_id FROM allocation_row
+        WHERE domain = @DOMAIN_BLOCK@
         AND pending_events IS NULL AND segment_id IS NOT NULL);
 
 -- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use
@@ -312,15 +317,16 @@ CREATE VIEW hole_moment AS
             SELECT s.moment, a.segment_id, a.addr, a.size, a.id
             FROM (SELECT segment_id, addr, size, id, alloc_seq,
                 alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_seq
-                FROM allocation_row WHERE domain = 4) a JOIN present s ON s.id = a.segment_id
+                FROM allocation_row WHERE domain = @DOMAIN_BLOCK@) a JOIN present s ON s.id = a.segment_id
             WHERE a.alloc_seq <= s.seq AND coalesce(a.free_seq > s.seq, 1)),
         segments AS MATERIALIZED (
             SELECT * FROM present WHERE (moment, id) IN (SELECT moment, segment_id FROM used)),
         mapping AS (
             SELECT s.moment, e.id AS segment_id, iif(b.value = 0, e.addr, e.addr + e.size) AS addr,
-                iif((e.kind = 8) = (b.value = 0), 1, -1) AS step
+                iif((e.kind = @KIND_SEGMENT_MAP@) = (b.value = 0), 1, -1) AS step
             FROM event_row e CROSS JOIN json_each('[0,1]') b JOIN segments s ON s.id = e.id AND e.seq <= s.seq
-            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9) AND s.is_expandable),
+            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (@KIND_SEGMENT_MAP@,
+                @KIND_SEGMENT_UNMAP@) AND s.is_expandable),
         mapped AS (
             SELECT moment, segment_id, addr, sum(step) AS step FROM mapping GROUP BY moment, segment_id, addr
             HAVING sum(step) <> 0),
@@ -431,7 +437,7 @@ CREATE VIEW leak_tenth AS
                 LEFT JOIN callsite c ON c.id = a.callsite_id
             WHERE (a.free_ns IS NULL OR a.free_ns > m.at_ns OR a.free_ns - a.alloc_ns >= m.active / 100
                     OR a.free_requested_seq - a.alloc_seq >= m.run / 100) -- in time and in events, which are more
-                AND a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> 7),
+                AND a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> @DOMAIN_CUPTI@),
         lasting AS (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= 0.02),
         first AS MATERIALIZED (
             SELECT domain, symbol_id, process_id, min(made) AS made, min(alloc_seq) AS seq, min(alloc_ns) AS ns,
@@ -462,7 +468,7 @@ CREATE VIEW leak_tenth AS
                 AND x.process_id = p.process_id),
         cell AS (
             SELECT domain, symbol_id, made_in, freed_in, count(*) AS blocks, sum(size) AS bytes,
-                sum(iif(domain = 9 AND size > 512, size, 0)) AS shared_bytes,
+                sum(iif(domain = @DOMAIN_PYTHON@ AND size > 512, size, 0)) AS shared_bytes,
                 min(alloc_ns) AS first_ns, max(alloc_ns) AS last_ns,
                 max((min(size, 1073741823) << 32) + coalesce(callsite_id, 0)) AS largest
             FROM crossing WHERE freed_in > made_in GROUP BY 1, 2, 3, 4),
@@ -673,7 +679,8 @@ CREATE VIEW leak_line AS
 -- as far as they are events: elements that are read or written in place are not; function, file, line: who created it.
 CREATE VIEW storages AS
     SELECT s.id, s.number, s.process_id, s.pid, s.tid,
-        CASE s.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
+        CASE s.kind WHEN @STORAGE_VIEW@ THEN 'view' WHEN @STORAGE_SHARED@ THEN 'shared'
+            WHEN @STORAGE_MAPPED@ THEN 'mapped' ELSE 'storage' END AS kind,
         t.name AS dtype, s.device, s.base_id, s.allocation_id, a.segment_id, s.addr, s.size, s.elements,
         s.create_seq, s.destroy_seq, s.create_ns, s.destroy_ns, s.destroy_ns - s.create_ns AS lifetime_ns,
         s.last_use_ns, s.writes,
@@ -686,7 +693,8 @@ CREATE VIEW storages AS
 -- alive: those never destroyed; unused: no copy into or out of them was seen.
 CREATE VIEW storage_total AS
     SELECT g.process_id, g.pid,
-        CASE g.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
+        CASE g.kind WHEN @STORAGE_VIEW@ THEN 'view' WHEN @STORAGE_SHARED@ THEN 'shared'
+            WHEN @STORAGE_MAPPED@ THEN 'mapped' ELSE 'storage' END AS kind,
             t.name AS dtype, g.storages, g.bytes, g.alive, g.alive_bytes, g.unused
     FROM (SELECT process_id, pid, kind, dtype, count(*) AS storages, sum(size) AS bytes,
         sum(destroy_seq IS NULL) AS alive,
@@ -702,7 +710,7 @@ CREATE VIEW storage_growth AS
             ELSE 0 END) AS left_over_bytes
     FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
         AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
-    WHERE s.kind <> 2 AND (s.destroy_seq IS NULL OR s.destroy_seq > m.end_seq)
+    WHERE s.kind <> @STORAGE_VIEW@ AND (s.destroy_seq IS NULL OR s.destroy_seq > m.end_seq)
     GROUP BY m.id, s.callsite_id;
 
 -- Storages that look leaked, each for the surest reason that holds, with a score from 0 to 1. That one is alive accuses
@@ -713,7 +721,8 @@ CREATE VIEW storage_leak AS
     WITH alive AS MATERIALIZED (
             SELECT s.id, s.number, s.process_id, s.pid, s.size, s.callsite_id, s.create_ns, s.writes + s.reads AS uses,
                 s.leak_seq, s.leak_cause, s.leak_references, coalesce(p.end_cause = 'exit', 0) AS has_exited
-            FROM storage s LEFT JOIN process p ON p.id = s.process_id WHERE s.destroy_seq IS NULL AND s.kind <> 2),
+            FROM storage s LEFT JOIN process p ON p.id = s.process_id WHERE s.destroy_seq IS NULL
+                AND s.kind <> @STORAGE_VIEW@),
         held AS MATERIALIZED (
             SELECT base_id, count(*) AS views, sum(size) AS shown FROM storage
             WHERE destroy_seq IS NULL AND base_id IS NOT NULL GROUP BY base_id),
@@ -721,7 +730,8 @@ CREATE VIEW storage_leak AS
             SELECT s.id, s.callsite_id, m.process_id, m.name, m.id AS mark_id
             FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
                 AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
-            WHERE +s.destroy_seq IS NULL AND s.kind <> 2), -- by the order of creation, not by what is alive
+            -- by the order of creation, not by what is alive
+            WHERE +s.destroy_seq IS NULL AND s.kind <> @STORAGE_VIEW@),
         phase AS MATERIALIZED (SELECT process_id, name, count(*) AS phases FROM mark GROUP BY process_id, name),
         grown AS MATERIALIZED (
             SELECT l.process_id, l.name, l.callsite_id, count(DISTINCT l.id) AS storages,
@@ -736,14 +746,15 @@ CREATE VIEW storage_leak AS
             GROUP BY l.id),
         tracked AS MATERIALIZED (
             SELECT process_id, callsite_id, count(*) AS storages FROM alive
-            WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (106, 107) GROUP BY process_id, callsite_id
+            WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (@CAUSE_LEAK_CYCLE@, @CAUSE_LEAK_HELD@)
+                GROUP BY process_id, callsite_id
             HAVING count(*) >= 8),
         judged AS (
             SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase,
-                t.storages AS tracked, CASE WHEN a.leak_cause = 106 THEN 1
-                    WHEN (a.has_exited OR a.leak_cause = 107) AND 2 * h.shown < a.size THEN 2
+                t.storages AS tracked, CASE WHEN a.leak_cause = @CAUSE_LEAK_CYCLE@ THEN 1
+                    WHEN (a.has_exited OR a.leak_cause = @CAUSE_LEAK_HELD@) AND 2 * h.shown < a.size THEN 2
                     WHEN g.id IS NOT NULL OR a.leak_seq IS NOT NULL AND t.storages IS NOT NULL THEN 3
-                    WHEN a.leak_cause = 108 THEN 4
+                    WHEN a.leak_cause = @CAUSE_LEAK_UNTOUCHED@ THEN 4
                     WHEN a.has_exited OR a.leak_seq IS NOT NULL THEN 5 END AS reason
             FROM alive a LEFT JOIN held h ON h.base_id = a.id LEFT JOIN growth g ON g.id = a.id
                 LEFT JOIN tracked t ON t.process_id = a.process_id AND t.callsite_id = a.callsite_id)
@@ -756,7 +767,7 @@ CREATE VIEW storage_leak AS
         CASE reason WHEN 1 THEN 'kept alive by what it keeps alive itself'
             WHEN 2 THEN views || iif(views = 1, ' view shows ',
                 ' views show ') || shown || ' of its ' || size || ' bytes'
-                || iif(leak_cause = 107, ', and nobody else refers to it', '')
+                || iif(leak_cause = @CAUSE_LEAK_HELD@, ', and nobody else refers to it', '')
             WHEN 3 THEN iif(grown IS NULL, 'one of ' || tracked || ' of this call site that the tracker found',
                 'one of ' || grown || ' of this call site that ' || leaving || ' of ' || phases
                     || iif(phases = 1, ' phase "', ' phases "') || phase || '" left')
@@ -789,13 +800,15 @@ CREATE VIEW storage_kept AS
 CREATE VIEW device_process AS
     SELECT u.device, u.process_id, p.pid, p.rank, max(u.ordinal) AS ordinal
     FROM (SELECT device, process_id, ordinal FROM process_device UNION ALL
-        SELECT device, process_id, NULL FROM total_stat WHERE domain IN (3, 4, 6, 7) AND process_id <> 0) u
+        SELECT device, process_id, NULL FROM total_stat WHERE domain IN (@DOMAIN_DEVICE@, @DOMAIN_BLOCK@,
+            @DOMAIN_MANAGED@, @DOMAIN_CUPTI@) AND process_id <> 0) u
         LEFT JOIN process p ON p.id = u.process_id
     GROUP BY u.device, u.process_id;
 
 -- Per function; activity: 'allocate', 'free', 'wait' (for the device), 'other' (pools, resets).
 CREATE VIEW device_call AS
-    SELECT s.process_id, p.pid, s.device, CASE s.class WHEN 1 THEN 'allocate' WHEN 2 THEN 'free' WHEN 3 THEN 'wait'
+    SELECT s.process_id, p.pid, s.device, CASE s.class WHEN @CALL_ALLOC@ THEN 'allocate' WHEN @CALL_FREE@ THEN 'free'
+            WHEN @CALL_WAIT@ THEN 'wait'
         ELSE 'other' END AS activity, c.text AS function, sum(s.calls) AS calls, sum(s.failed) AS failed,
         sum(s.ns) AS total_ns,
         sum(s.ns) / max(sum(s.calls), 1) AS mean_ns, max(s.max_ns) AS max_ns, sum(s.bytes) AS bytes
@@ -810,10 +823,10 @@ CREATE VIEW device_time AS
                 AND t.number = s.stream),
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         sum(s.calls) AS calls, sum(s.failed) AS failed,
-        sum(CASE WHEN s.class = 1 THEN s.ns ELSE 0 END) AS allocate_ns,
-        sum(CASE WHEN s.class = 2 THEN s.ns ELSE 0 END) AS free_ns,
-        sum(CASE WHEN s.class = 3 THEN s.ns ELSE 0 END) AS wait_ns,
-        sum(CASE WHEN s.class = 4 THEN s.ns ELSE 0 END) AS other_ns
+        sum(CASE WHEN s.class = @CALL_ALLOC@ THEN s.ns ELSE 0 END) AS allocate_ns,
+        sum(CASE WHEN s.class = @CALL_FREE@ THEN s.ns ELSE 0 END) AS free_ns,
+        sum(CASE WHEN s.class = @CALL_WAIT@ THEN s.ns ELSE 0 END) AS wait_ns,
+        sum(CASE WHEN s.class = @CALL_OTHER@ THEN s.ns ELSE 0 END) AS other_ns
     FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id
     GROUP BY s.process_id, s.device, s.stream;
 
@@ -825,7 +838,7 @@ CREATE VIEW stream_total AS
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
     FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.domain <> 7;
+    WHERE s.domain <> @DOMAIN_CUPTI@;
 
 -- Requests that the driver refused; result is its CUresult.
 CREATE VIEW device_failure AS
@@ -833,7 +846,9 @@ CREATE VIEW device_failure AS
         e.size AS bytes, e.arg AS result, e.requested AS took_ns, e.callsite_id
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
-    WHERE (d.kind = 47 OR (d.kind IN (37, 39, 41, 42, 43) AND e.flags & 1)) AND coalesce(e.flags, 0) & 8 = 0;
+    WHERE (d.kind = @KIND_DEV_OOM@ OR (d.kind IN (@KIND_DEV_ALLOC@, @KIND_DEV_ALLOC_ASYNC@, @KIND_VMM_RESERVE@,
+        @KIND_VMM_CREATE@, @KIND_VMM_MAP@) AND e.flags & @FLAG_FAILED@)) AND coalesce(e.flags,
+            0) & @FLAG_DUPLICATE@ = 0;
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had
 -- not ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
@@ -842,7 +857,7 @@ CREATE VIEW device_unattributed AS
         total - free - attributed AS unattributed
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
             m.live_bytes - coalesce((SELECT sum((SELECT s.allocated FROM sample s WHERE s.process_id = q.id
-                    AND s.domain = 3 AND s.device = m.device ORDER BY s.seq DESC LIMIT 1))
+                    AND s.domain = @DOMAIN_DEVICE@ AND s.device = m.device ORDER BY s.seq DESC LIMIT 1))
                 FROM process q WHERE q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
@@ -851,38 +866,45 @@ CREATE VIEW device_unattributed AS
 CREATE VIEW device_segment AS
     SELECT s.process_id, p.pid, s.device, s.reserved AS peak_reserved, min(s.seq) AS seq, s.ts_ns, s.allocated,
         s.active,
-        (SELECT a.allocated FROM sample a WHERE a.process_id = s.process_id AND a.domain = 3 AND a.device = s.device
+        (SELECT a.allocated FROM sample a WHERE a.process_id = s.process_id AND a.domain = @DOMAIN_DEVICE@
+            AND a.device = s.device
             AND a.seq <= s.seq ORDER BY a.seq DESC LIMIT 1) AS device_bytes,
         (SELECT count(*) FROM segment g WHERE g.process_id = s.process_id AND g.device = s.device
             AND g.free_seq IS NULL) AS live_segments,
-        (SELECT l.reserved FROM sample l WHERE l.process_id = s.process_id AND l.domain = 4 AND l.device = s.device
+        (SELECT l.reserved FROM sample l WHERE l.process_id = s.process_id AND l.domain = @DOMAIN_BLOCK@
+            AND l.device = s.device
             ORDER BY l.seq DESC LIMIT 1) AS live_reserved,
-        (SELECT l.allocated FROM sample l WHERE l.process_id = s.process_id AND l.domain = 4 AND l.device = s.device
+        (SELECT l.allocated FROM sample l WHERE l.process_id = s.process_id AND l.domain = @DOMAIN_BLOCK@
+            AND l.device = s.device
             ORDER BY l.seq DESC LIMIT 1) AS live_allocated,
-        (SELECT l.allocated FROM sample l WHERE l.process_id = s.process_id AND l.domain = 3 AND l.device = s.device
+        (SELECT l.allocated FROM sample l WHERE l.process_id = s.process_id AND l.domain = @DOMAIN_DEVICE@
+            AND l.device = s.device
             ORDER BY l.seq DESC LIMIT 1) AS live_device_bytes
     FROM sample s
-        JOIN (SELECT process_id, device, max(reserved) AS most FROM sample WHERE domain = 4 GROUP BY process_id,
+        JOIN (SELECT process_id, device, max(reserved) AS most FROM sample WHERE domain = @DOMAIN_BLOCK@
+            GROUP BY process_id,
             device) m
         ON m.process_id = s.process_id AND m.device = s.device AND s.reserved = m.most
         LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.domain = 4 AND s.process_id <> 0 AND s.reserved > 0
+    WHERE s.domain = @DOMAIN_BLOCK@ AND s.process_id <> 0 AND s.reserved > 0
     GROUP BY s.process_id, s.device;
 
 -- Physical memory and its mappings, call by call; allocation_id: row of the memory.
 CREATE VIEW vmm AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, k.name AS kind, c.text AS function,
-        CASE WHEN e.flags & 1 THEN NULL WHEN e.kind IN (42, 43, 45) THEN e.arg END AS handle, e.addr, e.size,
-        e.id AS allocation_id, e.flags & 1 AS failed, e.flags & 8 <> 0 AS is_duplicate
+        CASE WHEN e.flags & @FLAG_FAILED@ THEN NULL WHEN e.kind IN (@KIND_VMM_CREATE@, @KIND_VMM_MAP@,
+            @KIND_VMM_RELEASE@) THEN e.arg END AS handle, e.addr, e.size,
+        e.id AS allocation_id, e.flags & @FLAG_FAILED@ AS failed, e.flags & @FLAG_DUPLICATE@ <> 0 AS is_duplicate
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
-    WHERE d.kind IN (41, 42, 43, 44, 45, 46, 54);
+    WHERE d.kind IN (@KIND_VMM_RESERVE@, @KIND_VMM_CREATE@, @KIND_VMM_MAP@, @KIND_VMM_UNMAP@, @KIND_VMM_RELEASE@,
+        @KIND_VMM_ADDRESS_FREE@, @KIND_VMM_SET_ACCESS@);
 
 -- What CUPTI reported beside the CUDA recorder: domain 'cupti' of the tables, which has no place in other sums.
 CREATE VIEW cupti_total AS
     SELECT t.process_id, p.pid, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
         t.peak_bytes, t.peak_allocations, t.failed
-    FROM total_stat t LEFT JOIN process p ON p.id = t.process_id WHERE t.process_id <> 0 AND t.domain = 7;
+    FROM total_stat t LEFT JOIN process p ON p.id = t.process_id WHERE t.process_id <> 0 AND t.domain = @DOMAIN_CUPTI@;
 
 -- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since
 -- the trace began.
@@ -892,16 +914,18 @@ CREATE VIEW cupti_memory AS
         e.addr, e.size, e.pool >> 12 & 15 AS memory_kind, e.pool & 4095 AS pool,
         e.arg & 4294967295 AS correlation_id, e.requested - (SELECT value FROM meta
         WHERE key = 'start_real_ns') AS time_ns
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id WHERE d.kind = 62;
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+        WHERE d.kind = @KIND_CUPTI_MEMORY@;
 
 -- Memory pools of the driver as CUPTI reports them.
 CREATE VIEW cupti_pool AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle,
-        CASE e.cause WHEN 0 THEN 'changed' ELSE c.text END AS op, e.size AS bytes,
+        CASE e.cause WHEN @CAUSE_NONE@ THEN 'changed' ELSE c.text END AS op, e.size AS bytes,
         e.requested AS release_threshold, e.arg AS used_bytes
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_cause c ON c.code = e.cause
-    WHERE d.kind = 48 AND (e.cause = 0 OR e.cause BETWEEN 101 AND 103);
+    WHERE d.kind = @KIND_DEV_POOL@ AND (e.cause = @CAUSE_NONE@
+        OR e.cause BETWEEN @CAUSE_POOL_CREATED@ AND @CAUSE_POOL_TRIMMED@);
 
 -- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says; of cupti_end 1: it heard of no
 -- call any more. cupti_refused after cupti_begin: of activity records, which only add kinds of memory.
@@ -910,20 +934,22 @@ CREATE VIEW cupti_state AS
         nullif(e.requested, 0) - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_cause c ON c.code = e.cause
-    WHERE d.kind = 63;
+    WHERE d.kind = @KIND_CUPTI_STATE@;
 
 -- Allocations of device memory that one of the two recorders reported more often than the other, in processes that both
 -- reported of and as long as CUPTI was there: until it failed, or was given up to another profiler.
 CREATE VIEW cupti_difference AS
-    SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = 3 THEN 1 END) AS by_cuda,
-        count(CASE WHEN a.domain = 7 THEN 1 END) AS by_cupti
+    SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = @DOMAIN_DEVICE@ THEN 1 END)
+        AS by_cuda,
+        count(CASE WHEN a.domain = @DOMAIN_CUPTI@ THEN 1 END) AS by_cupti
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id
         AND a.alloc_seq = e.seq LEFT JOIN process p ON p.id = a.process_id
         LEFT JOIN (SELECT process_id, min(seq) AS seq FROM cupti_state
             WHERE state = 'cupti_fatal' OR (state = 'cupti_end' AND arg = 1) GROUP BY process_id) gone
             ON gone.process_id = a.process_id
-    WHERE d.kind IN (37, 39, 42) AND a.domain IN (3, 7) AND (gone.seq IS NULL OR a.alloc_seq < gone.seq)
-        AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = 7 AND allocations > 0)
+    WHERE d.kind IN (@KIND_DEV_ALLOC@, @KIND_DEV_ALLOC_ASYNC@, @KIND_VMM_CREATE@) AND a.domain IN (@DOMAIN_DEVICE@,
+        @DOMAIN_CUPTI@) AND (gone.seq IS NULL OR a.alloc_seq < gone.seq)
+        AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = @DOMAIN_CUPTI@ AND allocations > 0)
     GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;
 
 -- ---- Rematerialization. remat_event says which events matter, and CROSS JOIN that it is read first. operator: the
@@ -936,7 +962,7 @@ CREATE VIEW op AS
         e.size AS output_bytes, e.callsite_id, t.process_id, e.pid
     FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
-    WHERE r.kind = 26;
+    WHERE r.kind = @KIND_OP@;
 
 -- score: NULL where it had none; SQLite has no way to read the bits of a double: sign 0, 11 bits of exponent, 52 of
 -- mantissa. scale is the power of two of the exponent's absolute value, exact, as everything here is but for
@@ -959,7 +985,7 @@ CREATE VIEW eviction AS
             FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
                 LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
                 LEFT JOIN event_cause c ON c.code = e.cause
-            WHERE r.kind = 27));
+            WHERE r.kind = @KIND_EVICT@));
 
 -- cause: 'direct', or 'collateral': made beside a storage that was needed, whose row has the cost; is_wasted: its
 -- eviction was no more than 16 runs of operators ago.
@@ -970,7 +996,7 @@ CREATE VIEW rematerialization AS
     FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
         LEFT JOIN event_cause c ON c.code = e.cause
-    WHERE r.kind = 28;
+    WHERE r.kind = @KIND_REMAT@;
 
 -- By operator: runs of the program, recomputations of what it made, evictions of what it made.
 CREATE VIEW operator_total AS
@@ -979,7 +1005,7 @@ CREATE VIEW operator_total AS
         coalesce(v.released, 0) AS released, o.wasted
     FROM operator_stat o LEFT JOIN process p ON p.id = o.process_id
         LEFT JOIN (SELECT process_id, operator, sum(evictions) AS evictions, sum(bytes) AS bytes,
-                sum(iif(cause = 109, evictions, 0)) AS released
+                sum(iif(cause = @CAUSE_EVICT_RELEASED@, evictions, 0)) AS released
             FROM eviction_stat GROUP BY process_id, operator) v ON v.process_id = o.process_id
                 AND v.operator = o.number;
 

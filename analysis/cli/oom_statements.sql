@@ -1,0 +1,20 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Statements of this folder, each after the name of its constant in C; codes as cmake/EmbedText.cmake has them.
+
+-- statement sql_oom_sites
+SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN callsite c
+    ON c.id = a.callsite_id WHERE a.domain = @DOMAIN_BLOCK@ AND a.device = ?1 AND a.process_id IS ?2 AND
+    a.alloc_seq <= ?3 AND (a.free_requested_seq IS NULL OR a.free_requested_seq > ?3)
+    GROUP BY coalesce(c.user_symbol_id, c.symbol_id) ORDER BY 2 DESC LIMIT ?4
+
+-- statement sql_oom_stages
+SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c
+    ON c.code = e.cause WHERE e.seq IN (SELECT seq FROM event WHERE seq < ?1 AND thread_id = ?2 AND
+    device = ?3 AND kind = @KIND_OOM_RETRY@ AND coalesce(arg, 0) = 0 AND seq > (SELECT coalesce(max(seq), 0)
+    FROM event WHERE
+    seq < ?1 AND thread_id = ?2 AND device = ?3 AND (kind IN (@KIND_ALLOC@, @KIND_OOM@) OR (kind = @KIND_OOM_RETRY@
+    AND coalesce(arg, 0) <> 0)))
+    ORDER BY seq DESC LIMIT ?4) ORDER BY e.seq
+
+-- statement sql_oom_allocations_between
+SELECT count(*) FROM event WHERE kind = @KIND_ALLOC@ AND device = ?1 AND seq > ?2 AND seq < ?3

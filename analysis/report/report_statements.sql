@@ -1,0 +1,47 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Statements of this folder, each after the name of its constant in C; codes as cmake/EmbedText.cmake has them.
+
+-- statement sql_growth_changes
+SELECT c.key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1,
+    b_2, b_3, b_4, b_5, coalesce(a_heap, -1), coalesce(a_python, -1), coalesce(a_together, -1),
+    coalesce(b_heap, -1), coalesce(b_python, -1), coalesce(b_together, -1) FROM change c LEFT JOIN together t
+    ON t.key = c.key AND c.part = 2 AND c.domain IN ('heap', 'python') WHERE part = ?1 AND domain = ?2
+    ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0
+    WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, c.key
+
+-- statement sql_report_processes
+SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')),
+    '') AS program, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END AS
+    domain, t.bytes, t.peak_bytes, t.live_bytes, t.allocations FROM total_process t JOIN process p
+    ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1
+
+-- statement sql_report_peak_lines
+SELECT s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS user_line,
+    g.domain, g.peak_bytes, g.bytes, g.live_bytes, g.allocations, g.live_allocations, g.temporary,
+    g.callsites FROM (SELECT domain, user_symbol_id AS symbol_id, peak_bytes, bytes, live_bytes,
+    allocations, live_allocations, temporary, callsites FROM line_total
+    ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT ?1) g LEFT JOIN symbol s ON s.id = g.symbol_id
+
+-- statement sql_report_lines_together
+SELECT user_function, coalesce(user_file || ':' || user_line, user_module) AS user_line,
+    peak_together_bytes, peak_heap_bytes, peak_python_bytes, together_bytes, heap_bytes, python_bytes,
+    live_together_bytes, live_heap_bytes, live_python_bytes FROM line_together
+    ORDER BY 3 DESC, 6 DESC, user_symbol_id LIMIT ?1
+
+-- statement sql_report_leaks
+SELECT l.score, s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) AS
+    user_line, l.domain, l.bytes, l.allocations, l.evidence FROM temp.leak_list l LEFT JOIN callsite c
+    ON c.id = l.callsite_id LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id)
+    ORDER BY l.rowid LIMIT ?1
+
+-- statement sql_report_devices
+SELECT u.device, d.name, d.total_bytes, d.uuid, (SELECT count(*) FROM device_process p
+    WHERE p.device = u.device) AS processes FROM (SELECT id AS device FROM device UNION
+    SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY u.device
+    LIMIT ?1
+
+-- statement sql_report_device_calls
+SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_ns) AS total_ns,
+    CAST(1000.0 * sum(total_ns) / max((SELECT duration_ns FROM recording), 1) AS INTEGER) AS share,
+    sum(total_ns) / max(sum(calls), 1) AS mean_ns, max(max_ns) AS max_ns FROM device_call
+    GROUP BY device, function ORDER BY sum(device_call.total_ns) DESC, function LIMIT ?1

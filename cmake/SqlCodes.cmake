@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# varve_sql_codes(VARIABLE): in the SQL of the variable @KIND_NAME@ becomes the code of an event, @CAUSE_NAME@ that of a
+# cause, and @DOMAIN_NAME@, @FLAG_NAME@, @STORAGE_NAME@ and @CALL_NAME@ the constants of that name. SOURCE_DIR is the
+# folder of the project; the headers that have the codes are in VARVE_CODES.
+set(VARVE_CODES trace/event_list.h trace/record.h trace/model/domain.h trace/model/allocation_scratch.h
+    trace/model/device_calls.h)
+
+function(varve_sql_code token number)
+  string(REGEX MATCH "^@([A-Z]+)_([A-Z0-9_]+)@$" matched "${token}")
+  set(group ${CMAKE_MATCH_1})
+  set(name ${CMAKE_MATCH_2})
+  set(list)
+  foreach(header IN LISTS VARVE_CODES)
+    file(READ ${SOURCE_DIR}/${header} text)
+    string(APPEND list "${text}")
+  endforeach()
+  string(FIND "${list}" "#define VARVE_CAUSE_LIST" causes)
+  set(row "[ _]${group}_${name} = ([0-9]+),")
+  if(group STREQUAL "KIND" OR group STREQUAL "CAUSE")
+    set(row "X\\( *([0-9]+), ${name},")
+  endif()
+  if(group STREQUAL "KIND")
+    string(SUBSTRING "${list}" 0 ${causes} list)
+  else()
+    string(SUBSTRING "${list}" ${causes} -1 list)
+  endif()
+  string(REGEX MATCH "${row}" matched "${list}")
+  if(NOT matched)
+    message(FATAL_ERROR "${token} is no code")
+  endif()
+  set(${number} ${CMAKE_MATCH_1} PARENT_SCOPE)
+endfunction()
+
+function(varve_sql_codes variable)
+  set(text "${${variable}}")
+  string(REGEX MATCHALL "@[A-Z0-9_]+@" tokens "${text}")
+  list(REMOVE_DUPLICATES tokens)
+  foreach(token IN LISTS tokens)
+    varve_sql_code(${token} number)
+    string(REPLACE "${token}" "${number}" text "${text}")
+  endforeach()
+  set(${variable} "${text}" PARENT_SCOPE)
+endfunction()
