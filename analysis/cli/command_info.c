@@ -10,6 +10,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/table.h"
+#include "analysis/query/total_query.h"
 #include "analysis/query/database.h"
 #include "analysis/query/recording_header.h"
 #include "analysis/query/loss_note.h"
@@ -176,7 +177,7 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(command_info_file_bytes(database)).text);
     command_info_print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
     command_info_print_part(out, database, "Processes, a line for each program that they ran", &queries[1], top);
-    command_info_print_rest(out, database_integer(database, "SELECT images FROM recording", 0), top);
+    command_info_print_rest(out, report_image_count(database), top);
     if (loss.unrecorded > 0) {
         command_info_print_part(out, database, "Programs that could not be recorded", &programs, top);
         command_info_print_rest(out, loss.unrecorded, top);

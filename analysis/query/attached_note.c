@@ -11,12 +11,12 @@
 
 static int64_t attached_pid(struct database *database)
 {
-    return database_integer(database, "SELECT value FROM meta WHERE key = 'attached_pid'", 0);
+    return database_meta_integer(database, "attached_pid", 0);
 }
 
 static int64_t frees_unknown(struct database *database)
 {
-    return database_integer(database, "SELECT value FROM stats WHERE name = 'frees_unknown'", 0);
+    return database_integer_named(database, "SELECT value FROM stats WHERE name = ?1", "frees_unknown", 0);
 }
 
 void report_attached_words(char *text, size_t bytes, struct database *database)

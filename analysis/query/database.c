@@ -33,8 +33,18 @@
 #define NUMBERS_PER_ROW 16 /* of rows numbered from 1, for gaps that somebody may have made */
 #define NUMBERS_SLACK 1024
 
+#define STATEMENTS_KEPT 64
+
+/* Answers ask the same of many rows: what was prepared once is kept for the next time. */
+struct kept_statement {
+    sqlite3_stmt *statement;
+    bool is_open; /* a cursor has it */
+};
+
 struct database {
     sqlite3 *sqlite;
+    struct kept_statement kept[STATEMENTS_KEPT];
+    size_t kept_count;
     char *path;
     bool is_wal;
     bool is_complete;
@@ -176,7 +186,7 @@ static char *make_uri(const char *path, bool is_wal)
 
 static int check_completeness(struct database *database, enum database_use use, struct varve_message *message)
 {
-    int64_t is_complete = database_integer(database, "SELECT value FROM meta WHERE key = 'complete'", 0);
+    int64_t is_complete = database_meta_integer(database, "complete", 0);
     if (database->error != VARVE_OK) {
         return database_error(database, message);
     }
@@ -420,6 +430,9 @@ void database_copy_views(struct database *database, const char *name)
 void database_close(struct database *database)
 {
     if (database != NULL) {
+        for (size_t i = 0; i < database->kept_count; i++) {
+            sqlite3_finalize(database->kept[i].statement);
+        }
         sqlite3_close(database->sqlite);
         free(database->path);
         free(database);
@@ -467,12 +480,33 @@ const char *database_library_version(void)
 
 /* ---- cursors ---- */
 
+/* NULL: the statement is new, or under way. */
+static sqlite3_stmt *kept_find(struct database *database, const char *sql)
+{
+    for (size_t i = 0; i < database->kept_count; i++) {
+        struct kept_statement *kept = &database->kept[i];
+        if (!kept->is_open && strcmp(sqlite3_sql(kept->statement), sql) == 0) {
+            kept->is_open = true;
+            return kept->statement;
+        }
+    }
+    return NULL;
+}
+
 void cursor_open(struct cursor *cursor, struct database *database, const char *sql)
 {
     *cursor = (struct cursor){.database = database};
-    if (database->error == VARVE_OK &&
-        sqlite3_prepare_v2(database->sqlite, sql, -1, &cursor->statement, NULL) != SQLITE_OK) {
+    if (database->error != VARVE_OK) {
+        return;
+    }
+    cursor->statement = kept_find(database, sql);
+    if (cursor->statement != NULL) {
+        return;
+    }
+    if (sqlite3_prepare_v2(database->sqlite, sql, -1, &cursor->statement, NULL) != SQLITE_OK) {
         set_error(database, false);
+    } else if (cursor->statement != NULL && database->kept_count < STATEMENTS_KEPT) {
+        database->kept[database->kept_count++] = (struct kept_statement){cursor->statement, true};
     }
 }
 
@@ -559,7 +593,18 @@ void cursor_reset(struct cursor *cursor)
 
 void cursor_close(struct cursor *cursor)
 {
-    sqlite3_finalize(cursor->statement);
+    struct database *database = cursor->database;
+    size_t i = 0;
+    while (i < database->kept_count && database->kept[i].statement != cursor->statement) {
+        i++;
+    }
+    if (i < database->kept_count) {
+        sqlite3_reset(cursor->statement);
+        sqlite3_clear_bindings(cursor->statement); /* texts are borrowed */
+        database->kept[i].is_open = false;
+    } else {
+        sqlite3_finalize(cursor->statement);
+    }
     cursor->statement = NULL;
 }
 
@@ -585,6 +630,22 @@ int64_t database_integer_of(struct database *database, const char *sql, int64_t 
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, bound);
     return first_integer(&cursor, 0);
+}
+
+int64_t database_integer_named(struct database *database, const char *sql, const char *name, int64_t otherwise)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database, sql);
+    cursor_bind_text(&cursor, 1, name);
+    return first_integer(&cursor, otherwise);
+}
+
+int64_t database_meta_integer(struct database *database, const char *key, int64_t otherwise)
+{
+    char *text = database_meta(database, key);
+    const int64_t value = text != NULL ? strtoll(text, NULL, 10) : otherwise;
+    free(text);
+    return value;
 }
 
 int64_t database_number_limit(struct database *database, const char *table)

@@ -87,6 +87,10 @@ void cursor_close(struct cursor *cursor);
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise);
 /// The same of a statement with a number bound to ?1; 0 if there is none.
 int64_t database_integer_of(struct database *database, const char *sql, int64_t bound);
+/// The same with a text as the one parameter.
+int64_t database_integer_named(struct database *database, const char *sql, const char *name, int64_t otherwise);
+/// Number of a row of `meta`.
+int64_t database_meta_integer(struct database *database, const char *key, int64_t otherwise);
 
 /// One more than the largest `id` of a table, for an array by number; less of a file whose numbers have gaps that
 /// can't be: what is not below it must be left out.

@@ -16,7 +16,7 @@
 /* Those that have rows, before the database had its largest size; -1: it had not. */
 static int64_t kept_events(struct database *database)
 {
-    return database_integer(database, "SELECT value FROM meta WHERE key = 'kept_events'", -1);
+    return database_meta_integer(database, "kept_events", -1);
 }
 
 static bool keeps(struct database *database, const char *what)
@@ -39,7 +39,7 @@ bool report_keeps_only_live(struct database *database)
 
 static int64_t joined_callsites(struct database *database)
 {
-    return database_integer(database, "SELECT value FROM stats WHERE name = 'callsites_joined'", 0);
+    return database_integer_named(database, "SELECT value FROM stats WHERE name = ?1", "callsites_joined", 0);
 }
 
 void report_kept_words(char *text, size_t bytes, struct database *database)

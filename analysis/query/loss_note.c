@@ -76,8 +76,31 @@ static void load_ends(struct report_loss *loss, struct database *database)
 
 static void load_programs(struct report_loss *loss, struct database *database)
 {
-    loss->unrecorded = database_integer(database, "SELECT count(*) FROM unrecorded_program", 0);
-    loss->unrecorded_runs = database_integer(database, "SELECT sum(count) FROM unrecorded_program", 0);
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT count(*), sum(count) FROM unrecorded_program");
+    if (cursor_next(&cursor)) {
+        loss->unrecorded = cursor_integer(&cursor, 0);
+        loss->unrecorded_runs = cursor_integer(&cursor, 1);
+    }
+    cursor_close(&cursor);
+}
+
+static void load_rows(struct report_loss *loss, struct database *database)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database,
+                "SELECT count(*), count(*) FILTER (WHERE name NOT IN (" REPORTED_APART
+                ", 'heap_not_recorded', 'library_not_recorded')) FROM data_loss");
+    if (cursor_next(&cursor)) {
+        loss->stat_rows = cursor_integer(&cursor, 0);
+        loss->other_rows = cursor_integer(&cursor, 1);
+    }
+    cursor_close(&cursor);
+}
+
+static int64_t loss_named(struct database *database, const char *name)
+{
+    return database_integer_named(database, "SELECT sum(value) FROM data_loss WHERE name = ?1", name, 0);
 }
 
 void report_loss_load(struct report_loss *loss, struct database *database)
@@ -87,27 +110,17 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_interrupted(loss, database);
     load_ends(loss, database);
     load_programs(loss, database);
-    loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
-    loss->other_rows = database_integer(database,
-                                        "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART
-                                        ", 'heap_not_recorded', 'library_not_recorded')",
-                                        0);
-    loss->not_derived =
-        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_not_derived'", 0);
-    loss->frees_unknown =
-        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'frees_unknown'", 0);
-    loss->unhooked_heaps =
-        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
-    loss->unhooked_libraries =
-        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'library_not_recorded'", 0);
+    load_rows(loss, database);
+    loss->not_derived = loss_named(database, "events_not_derived");
+    loss->frees_unknown = loss_named(database, "frees_unknown");
+    loss->unhooked_heaps = loss_named(database, "heap_not_recorded");
+    loss->unhooked_libraries = loss_named(database, "library_not_recorded");
     loss->unread_pythons =
-        database_integer(database, "SELECT sum(value) FROM stats WHERE name = 'python_lines_missing'", 0);
-    loss->unattached =
-        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
-    loss->unattached_processes = database_integer(
-        database, "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
-    loss->damaged = database_integer(
-        database, "SELECT sum(value) FROM data_loss WHERE name IN ('rings_damaged', 'rings_missing')", 0);
+        database_integer_named(database, "SELECT sum(value) FROM stats WHERE name = ?1", "python_lines_missing", 0);
+    loss->unattached = loss_named(database, "events_unattached");
+    loss->unattached_processes =
+        loss_named(database, "processes_unattached") + loss_named(database, "processes_missing");
+    loss->damaged = loss_named(database, "rings_damaged") + loss_named(database, "rings_missing");
 }
 
 /* Nothing that a recorded process emitted before the end of the recording is missing. */

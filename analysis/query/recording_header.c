@@ -34,12 +34,10 @@ static void print_meta(FILE *out, struct database *database, const char *title, 
 
 static void print_extent(FILE *out, struct database *database, const struct report_loss *loss)
 {
-    int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
+    int64_t began = database_meta_integer(database, "start_real_ns", 0);
     char *host = database_meta(database, "host");
     char processes[80];
-    report_processes_words(processes, sizeof(processes),
-                           database_integer(database, "SELECT processes FROM recording", 0),
-                           database_integer(database, "SELECT images FROM recording", 0));
+    report_processes_words(processes, sizeof(processes), report_process_count(database), report_image_count(database));
     fprintf(out, TITLE, "recorded");
     if (began > 0) {
         fprintf(out, "%s", format_time_utc(began / 1000000000).text);
@@ -124,8 +122,8 @@ void report_header_json(struct cJSON *object, struct database *database)
     report_kept_json(object, database);
     report_times_json(object, database);
     json_integer(object, "duration_ns", report_duration_ns(database));
-    json_integer(object, "processes", database_integer(database, "SELECT processes FROM recording", 0));
-    json_integer(object, "images", database_integer(database, "SELECT images FROM recording", 0));
+    json_integer(object, "processes", report_process_count(database));
+    json_integer(object, "images", report_image_count(database));
     json_integer(object, "threads", database_integer(database, "SELECT count(*) FROM thread", 0));
     json_integer(object, "events", database_integer(database, "SELECT sum(stored) FROM thread", 0));
     free(command);

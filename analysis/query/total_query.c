@@ -91,9 +91,28 @@ static int64_t bounded_ns(int64_t ns)
     return ns < 0 ? 0 : ns > INT64_MAX / 2 ? INT64_MAX / 2 : ns;
 }
 
+static int64_t recording_number(struct database *database, int column)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database, "SELECT processes, images, duration_ns FROM recording");
+    const int64_t number = cursor_next(&cursor) ? cursor_integer(&cursor, column) : 0;
+    cursor_close(&cursor);
+    return number;
+}
+
+int64_t report_process_count(struct database *database)
+{
+    return recording_number(database, 0);
+}
+
+int64_t report_image_count(struct database *database)
+{
+    return recording_number(database, 1);
+}
+
 int64_t report_duration_ns(struct database *database)
 {
-    return bounded_ns(database_integer(database, "SELECT duration_ns FROM recording", 0));
+    return bounded_ns(recording_number(database, 2));
 }
 
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images)

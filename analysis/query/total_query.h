@@ -33,6 +33,9 @@ void report_totals_free(struct report_totals *totals);
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row);
 /// Those of all processes together, every figure.
 struct cJSON *report_totals_json(struct database *database);
+/// Processes that were recorded, and the programs that they executed, one after the other.
+int64_t report_process_count(struct database *database);
+int64_t report_image_count(struct database *database);
 /// From the start of the program, which is 0 of all times, to the end of it and of all recorded processes (view
 /// recording).
 int64_t report_duration_ns(struct database *database);

@@ -103,7 +103,7 @@ static void print_totals(FILE *out, struct database *database, const struct repo
         fputs("  no allocation was recorded\n", out);
     }
     table_free(&table);
-    if (database_integer(database, "SELECT images FROM recording", 0) > 1) {
+    if (report_image_count(database) > 1) {
         fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n", out);
     }
     print_failed(out, totals);
@@ -127,7 +127,7 @@ struct cJSON *report_total_json(struct database *database, const struct report_o
 
 bool report_has_processes(struct database *database)
 {
-    return database_integer(database, "SELECT processes FROM recording", 0) > 1;
+    return report_process_count(database) > 1;
 }
 
 bool report_has_together(struct database *database)
@@ -143,7 +143,7 @@ bool report_has_together(struct database *database)
 void report_processes_text(FILE *out, struct database *database, const struct report_section *section,
                            const struct report_options *options)
 {
-    int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
+    int64_t processes = report_process_count(database);
     report_rule_print(out, section->title);
     query_print(out, database, &section->table, options->stacks.is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
     fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
