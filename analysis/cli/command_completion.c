@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve completion`: scripts that complete command lines in bash, zsh and fish, written from the tables of commands
- * and options, so that they know what this program knows. The build runs it for `cmake --install`.
+ * `varve completion`: a script that completes command lines in bash, zsh or fish. The scripts ask this command, with
+ * --words, what may stand in place of the last word: a line each, with a tab and what it is, by the tables of commands
+ * and options; or one line that says what else completes it: ":files" and the part of the word before the name of the
+ * file, ":program" and the index of the word that is it, ":value" and what it is called.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -11,378 +13,192 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_BYTES 80
+extern const char completion_bash[], completion_zsh[], completion_fish[];
 
 static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
-/* ---- what the tables say ---- */
+struct completion_values {
+    bool words;
+};
 
-/* Operands that are files; they come first. */
-static int file_operands(const struct command *command)
+/* By its name in the usage line, of which the last may be repeated: A [B], TRACE…, SOURCE [FILE…]. */
+static bool is_file_operand(const struct command *command, int index)
 {
     const char *word = command->arguments;
-    size_t length = strcspn(word, " ");
-    int count = 0;
-    while (length > 0 && option_names_file(word, length)) {
-        count++;
-        word += length + (word[length] == ' ' ? 1 : 0);
-        length = strcspn(word, " ");
+    for (const char *next = strchr(word, ' '); index > 0 && next != NULL; next = strchr(word, ' ')) {
+        word = next + 1;
+        index--;
     }
-    return count;
+    word += word[0] == '[' ? 1 : 0;
+    return (index == 0 || strstr(word, "…") != NULL) &&
+           option_names_file(word, strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"));
+}
+
+/* A help text up to its first remark. */
+static void print_candidate(FILE *out, const char *dashes, const char *word, const char *help)
+{
+    const char *remark = strstr(help, " (");
+    size_t length = strcspn(help, ";");
+    length = remark != NULL && (size_t)(remark - help) < length ? (size_t)(remark - help) : length;
+    fprintf(out, "%s%s\t%.*s\n", dashes, word, (int)length, help);
+}
+
+static void print_choices(FILE *out, const char *before, size_t bytes, const char *const *choices)
+{
+    for (size_t i = 0; choices[i] != NULL; i++) {
+        fprintf(out, "%.*s%s\n", (int)bytes, before, choices[i]);
+    }
+}
+
+static void print_commands(FILE *out)
+{
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        print_candidate(out, "", command_table[i]->name, command_table[i]->summary);
+    }
+    fputs("-h\tlist the commands\n--help\tlist the commands\n-V\tprint the version\n--version\tprint the version\n",
+          out);
+}
+
+static size_t name_bytes(const char *word)
+{
+    return word[1] == '-' ? strcspn(word, "=") : 2;
+}
+
+/* NULL: it names none. */
+static const struct option_spec *option_of_word(const struct command *command, const char *word)
+{
+    if (word[0] != '-' || word[1] == '\0') {
+        return NULL;
+    }
+    const struct option_spec *option = option_find(command->options, word, name_bytes(word));
+    return option != NULL ? option : option_find(options_common(command), word, name_bytes(word));
 }
 
 static bool takes_value(const struct option_spec *option)
 {
-    return option->kind != OPTION_FLAG && option->kind != OPTION_MODE;
+    return option != NULL && option_is_shown(option) && option->kind != OPTION_FLAG && option->kind != OPTION_MODE;
 }
 
-/* Calls `write` for each option of a command, common ones and --help too. */
-static void each_option(FILE *out, const struct command *command,
-                        void (*write)(FILE *out, const struct command *command, const struct option_spec *option))
+static bool is_given(const struct option_spec *option, const struct command *command, int last, char *const words[])
+{
+    for (int i = 1; i < last && option->kind != OPTION_TEXTS; i++) {
+        if (option_of_word(command, words[i]) == option) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void print_option(FILE *out, const struct option_spec *option)
+{
+    if (option->letter != 0) {
+        print_candidate(out, "-", (const char[]){option->letter, '\0'}, option->help);
+    }
+    print_candidate(out, "--", option->name, option->help);
+    for (size_t i = 0; option->kind == OPTION_MODE && option->choices[i] != NULL; i++) {
+        fprintf(out, "--%s=%s\n", option->name, option->choices[i]);
+    }
+}
+
+static void print_options(FILE *out, const struct command *command, int last, char *const words[])
 {
     const struct option_spec *const lists[] = {command->options, options_common(command)};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         for (const struct option_spec *option = lists[i]; option->kind != OPTION_END; option++) {
-            if (option->kind != OPTION_ABSENT) {
-                write(out, command, option);
+            if (option_is_shown(option) && !is_given(option, command, last, words)) {
+                print_option(out, option);
             }
         }
     }
-    write(out, command, &option_help);
+    print_option(out, &option_help);
 }
 
-static void command_completion_write_words(FILE *out, const char *const *words, const char *before)
+/* Of an option, or NULL; `before`: so many bytes of `word` stand before the value. */
+static void print_value(FILE *out, const struct option_spec *option, const char *word, size_t before)
 {
-    for (size_t i = 0; words[i] != NULL; i++) {
-        fprintf(out, "%s%s%s", i > 0 ? " " : "", before, words[i]);
+    if (option != NULL && option->choices != NULL) {
+        print_choices(out, word, before, option->choices);
+    } else if (takes_value(option) && option_is_path(option)) {
+        fprintf(out, ":files\t%.*s\n", (int)before, word);
+    } else if (takes_value(option)) {
+        fprintf(out, ":value\t%s\n", option->argument);
     }
 }
 
-/* A help text up to its first remark, within single quotes; `escaped` get a backslash. */
-static void write_help(FILE *out, const char *help, const char *escaped)
+static void print_operand(FILE *out, const struct command *command, int index, int last)
 {
-    for (size_t i = 0; help[i] != '\0' && strncmp(help + i, " (", 2) != 0 && help[i] != ';'; i++) {
-        if (help[i] == '\'') {
-            fputs("’", out);
+    if (command->operand_choices != NULL && index == 0) {
+        print_choices(out, "", 0, command->operand_choices);
+    } else if (command->takes_command && command->operand_choices == NULL) {
+        fprintf(out, ":program\t%d\n", last + 1);
+    } else if (is_file_operand(command, index)) {
+        fputs(":files\t\n", out);
+    }
+}
+
+static void print_words(FILE *out, const struct command *command, int last, char *const words[])
+{
+    bool only_operands = false;
+    int operands = 0;
+    for (int i = 1; i < last; i++) {
+        const struct option_spec *option = only_operands ? NULL : option_of_word(command, words[i]);
+        if (only_operands || words[i][0] != '-' || words[i][1] == '\0') {
+            if (command->takes_command) {
+                print_operand(out, command, 1, i);
+                return;
+            }
+            operands++;
             continue;
         }
-        if (strchr(escaped, help[i]) != NULL) {
-            fputc('\\', out);
+        only_operands = strcmp(words[i], "--") == 0;
+
+        /* words up to its value: bash makes three of --name=value */
+        bool is_alone = words[i][name_bytes(words[i])] == '\0';
+        int behind = strcmp(words[i + 1], "=") == 0 ? 2 : takes_value(option) && is_alone ? 1 : 0;
+        if (behind > 0 && i + behind >= last) {
+            print_value(out, option, "", 0);
+            return;
         }
-        fputc(help[i], out);
+        i += behind;
     }
-}
-
-/* ---- bash ---- */
-
-static const char bash_begin[] =
-    "# Completion of varve for bash, made by `varve completion bash`.\n"
-    "_varve_files()\n"
-    "{\n"
-    "    compopt -o filenames 2>/dev/null\n"
-    "    mapfile -t COMPREPLY < <(compgen -f -- \"$1\")\n"
-    "}\n"
-    "\n"
-    "_varve()\n"
-    "{\n"
-    "    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} option= program= only_operands=\n"
-    "    local options= valued= choices= files=0 operands=0 i word\n"
-    "\n"
-    "    COMPREPLY=()\n";
-
-static const char bash_end[] =
-    "    # what the words before the cursor are; bash makes three words of --name=value\n"
-    "    for ((i = 2; i < COMP_CWORD; i++)); do\n"
-    "        word=${COMP_WORDS[i]}\n"
-    "        if [[ $only_operands || $word != -?* ]]; then\n"
-    "            [[ $program ]] && break\n"
-    "            operands=$((operands + 1))\n"
-    "        elif [[ $word == -- ]]; then\n"
-    "            only_operands=1\n"
-    "        elif [[ ${COMP_WORDS[i + 1]} == = ]]; then\n"
-    "            ((i + 2 >= COMP_CWORD)) && option=$word\n"
-    "            ((i + 1 == COMP_CWORD)) && cur=\n"
-    "            i=$((i + 2))\n"
-    "        elif [[ $valued == *\" $word \"* ]]; then\n"
-    "            ((i + 1 == COMP_CWORD)) && option=$word\n"
-    "            i=$((i + 1))\n"
-    "        fi\n"
-    "    done\n"
-    "    if [[ $option ]]; then\n"
-    "        _varve_value \"$command $option\"\n"
-    "    elif ((i < COMP_CWORD)); then # the program of `varve record` and its arguments\n"
-    "        if declare -F _comp_command_offset >/dev/null; then\n"
-    "            _comp_command_offset \"$i\"\n"
-    "        elif declare -F _command_offset >/dev/null; then\n"
-    "            _command_offset \"$i\"\n"
-    "        else\n"
-    "            _varve_files \"$cur\"\n"
-    "        fi\n"
-    "    elif [[ ! $only_operands && $cur == -* ]]; then\n"
-    "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
-    "    elif [[ $program ]]; then\n"
-    "        compopt -o filenames 2>/dev/null\n"
-    "        mapfile -t COMPREPLY < <(compgen -c -- \"$cur\" | sort -u)\n"
-    "    elif [[ $choices ]]; then\n"
-    "        ((operands == 0)) && mapfile -t COMPREPLY < <(compgen -W \"$choices\" -- \"$cur\")\n"
-    "    elif ((operands < files)); then\n"
-    "        _varve_files \"$cur\"\n"
-    "    fi\n"
-    "}\n"
-    "complete -F _varve varve\n";
-
-static void bash_name(FILE *out, const struct command *command, const struct option_spec *option)
-{
-    (void)command;
-    if (option->letter != 0) {
-        fprintf(out, "-%c ", option->letter);
-    }
-    fprintf(out, "--%s ", option->name);
-    if (option->kind == OPTION_MODE) {
-        char before[NAME_BYTES];
-        snprintf(before, sizeof(before), "--%s=", option->name);
-        command_completion_write_words(out, option->choices, before);
-        fputc(' ', out);
-    }
-}
-
-static void bash_valued(FILE *out, const struct command *command, const struct option_spec *option)
-{
-    if (takes_value(option)) {
-        bash_name(out, command, option);
-    }
-}
-
-static void bash_value(FILE *out, const struct command *command, const struct option_spec *option)
-{
-    if (option->choices == NULL && !option_is_path(option)) {
-        return;
-    }
-    fputs("    ", out);
-    if (option->letter != 0) {
-        fprintf(out, "'%s -%c' | ", command->name, option->letter);
-    }
-    fprintf(out, "'%s --%s') ", command->name, option->name);
-    if (option->choices != NULL) {
-        fputs("mapfile -t COMPREPLY < <(compgen -W '", out);
-        command_completion_write_words(out, option->choices, "");
-        fputs("' -- \"$cur\") ;;\n", out);
+    const char *word = words[last];
+    if (only_operands || word[0] != '-') {
+        print_operand(out, command, operands, last);
+    } else if (word[1] == '\0' || word[name_bytes(word)] == '\0') {
+        print_options(out, command, last, words);
     } else {
-        fputs("_varve_files \"$cur\" ;;\n", out);
-    }
-}
-
-static void bash_command(FILE *out, const struct command *command)
-{
-    fprintf(out, "    %s)\n        options='", command->name);
-    each_option(out, command, bash_name);
-    fputs("'\n        valued=' ", out);
-    each_option(out, command, bash_valued);
-    fputs("'\n", out);
-    if (command->takes_command) {
-        fputs("        program=1\n", out);
-    } else if (command->operand_choices != NULL) {
-        fputs("        choices='", out);
-        command_completion_write_words(out, command->operand_choices, "");
-        fputs("'\n", out);
-    } else {
-        fprintf(out, "        files=%d\n", file_operands(command));
-    }
-    fputs("        ;;\n", out);
-}
-
-static void write_bash(FILE *out)
-{
-    fputs(bash_begin, out);
-    fputs("    if ((COMP_CWORD == 1)); then\n        mapfile -t COMPREPLY < <(compgen -W '", out);
-    for (size_t i = 0; command_table[i] != NULL; i++) {
-        fprintf(out, "%s ", command_table[i]->name);
-    }
-    fputs("--help --version' -- \"$cur\")\n        return\n    fi\n    case $command in\n", out);
-    for (size_t i = 0; command_table[i] != NULL; i++) {
-        bash_command(out, command_table[i]);
-    }
-    fputs("    esac\n", out);
-    fputs(bash_end, out);
-    fputs("\n_varve_value()\n{\n    case $1 in\n", out);
-    for (size_t i = 0; command_table[i] != NULL; i++) {
-        each_option(out, command_table[i], bash_value);
-    }
-    fputs("    esac\n}\n", out);
-}
-
-/* ---- zsh ---- */
-
-#define ZSH_ESCAPED "\\[]:$`"
-
-static void zsh_option(FILE *out, const struct command *command, const struct option_spec *option)
-{
-    const char *assign = option->kind == OPTION_MODE ? "=-" : takes_value(option) ? "=" : "";
-    (void)command;
-    fputs("            ", out);
-    if (option->letter != 0) {
-        fprintf(out, "'(-%c --%s)'{-%c%s,--%s%s}'[", option->letter, option->name, option->letter,
-                takes_value(option) ? "+" : "", option->name, assign);
-    } else {
-        fprintf(out, "'--%s%s[", option->name, assign);
-    }
-    write_help(out, option->help, ZSH_ESCAPED);
-    fputc(']', out);
-    if (takes_value(option) || option->kind == OPTION_MODE) {
-        fprintf(out, "%s:", option->kind == OPTION_MODE ? ":" : "");
-        write_help(out, option->argument, ZSH_ESCAPED);
-        fputc(':', out);
-    }
-    if (option->choices != NULL) {
-        fputc('(', out);
-        command_completion_write_words(out, option->choices, "");
-        fputc(')', out);
-    } else if (option_is_path(option)) {
-        fputs("_files", out);
-    }
-    fputs("' \\\n", out);
-}
-
-static void zsh_command(FILE *out, const struct command *command)
-{
-    int files = file_operands(command);
-    fprintf(out, "        %s)\n            _arguments -S %s\\\n", command->name,
-            command->takes_command ? "-A '-*' " : "");
-    each_option(out, command, zsh_option);
-    if (command->takes_command) {
-        fputs("            '(-)1:program: _command_names -e' \\\n            '*::argument: _normal'\n", out);
-    } else if (command->operand_choices != NULL) {
-        fputs("            '1: :(", out);
-        command_completion_write_words(out, command->operand_choices, "");
-        fputs(")'\n", out);
-    } else {
-        for (int i = 1; i <= files; i++) {
-            fprintf(out, "            '%d:file:_files' \\\n", i);
-        }
-        fputs("            '*: :'\n", out);
-    }
-    fputs("            ;;\n", out);
-}
-
-static void write_zsh(FILE *out)
-{
-    fputs("#compdef varve\n"
-          "# Completion of varve for zsh, made by `varve completion zsh`.\n"
-          "_varve()\n"
-          "{\n"
-          "    local context state line\n"
-          "    local -a commands\n"
-          "    typeset -A opt_args\n"
-          "\n"
-          "    commands=(\n",
-          out);
-    for (size_t i = 0; command_table[i] != NULL; i++) {
-        fprintf(out, "        '%s:", command_table[i]->name);
-        write_help(out, command_table[i]->summary, "\\:");
-        fputs("'\n", out);
-    }
-    fputs("    )\n"
-          "    _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\\n"
-          "        '1: :->command' '*:: :->arguments' && return\n"
-          "    case $state in\n"
-          "    command) _describe -t commands command commands ;;\n"
-          "    arguments)\n"
-          "        case $words[1] in\n",
-          out);
-    for (size_t i = 0; command_table[i] != NULL; i++) {
-        zsh_command(out, command_table[i]);
-    }
-    fputs("        esac\n"
-          "        ;;\n"
-          "    esac\n"
-          "}\n"
-          "\n"
-          "if [ \"$funcstack[1]\" = _varve ]; then # called, as a file of $fpath\n"
-          "    _varve \"$@\"\n"
-          "else # sourced\n"
-          "    compdef _varve varve\n"
-          "fi\n",
-          out);
-}
-
-/* ---- fish ---- */
-
-#define FISH_ESCAPED "\\"
-
-static void fish_option(FILE *out, const struct command *command, const struct option_spec *option)
-{
-    fprintf(out, "complete -c varve -n '__varve_is %s' -l %s", command->name, option->name);
-    if (option->letter != 0) {
-        fprintf(out, " -s %c", option->letter);
-    }
-    if (takes_value(option)) {
-        fputs(option_is_path(option) ? " -r -F" : " -x", out);
-    }
-    if (option->choices != NULL) {
-        fputs(" -a '", out);
-        command_completion_write_words(out, option->choices, "");
-        fputc('\'', out);
-    }
-    fputs(" -d '", out);
-    write_help(out, option->help, FISH_ESCAPED);
-    fputs("'\n", out);
-}
-
-static void fish_command(FILE *out, const struct command *command)
-{
-    fprintf(out, "complete -c varve -n 'not __varve_is' -a %s -d '", command->name);
-    write_help(out, command->summary, FISH_ESCAPED);
-    fputs("'\n", out);
-    each_option(out, command, fish_option);
-    if (command->takes_command) {
-        fprintf(out, "complete -c varve -n '__varve_is %s' -a '(__fish_complete_subcommand --fcs-skip=2 - ",
-                command->name);
-        each_option(out, command, bash_valued);
-        fputs(")'\n", out);
-    } else if (command->operand_choices != NULL) {
-        fprintf(out, "complete -c varve -n '__varve_is %s' -a '", command->name);
-        command_completion_write_words(out, command->operand_choices, "");
-        fputs("'\n", out);
-    } else if (file_operands(command) > 0) {
-        fprintf(out, "complete -c varve -n '__varve_is %s' -F\n", command->name);
-    }
-}
-
-static void write_fish(FILE *out)
-{
-    fputs("# Completion of varve for fish, made by `varve completion fish`.\n"
-          "function __varve_is --description 'is that the command, or is there any'\n"
-          "    set -l words (commandline -opc)\n"
-          "    if set -q argv[1]\n"
-          "        test \"$words[2]\" = $argv[1]\n"
-          "    else\n"
-          "        set -q words[2]\n"
-          "    end\n"
-          "end\n"
-          "\n"
-          "complete -c varve -f\n"
-          "complete -c varve -n 'not __varve_is' -l help -s h -d 'list the commands'\n"
-          "complete -c varve -n 'not __varve_is' -l version -s V -d 'print the version'\n",
-          out);
-    for (size_t i = 0; command_table[i] != NULL; i++) {
-        fish_command(out, command_table[i]);
+        print_value(out, option_of_word(command, word), word, name_bytes(word) + (word[1] == '-' ? 1 : 0));
     }
 }
 
 static int command_completion_run(struct command_context *context, const void *values, const struct operands *operands)
 {
-    static void (*const writers[])(FILE * out) = {write_bash, write_zsh, write_fish};
-    (void)values;
-    for (size_t i = 0; shells[i] != NULL; i++) {
-        if (strcmp(operands->items[0], shells[i]) == 0) {
-            writers[i](context->out);
+    static const char *const scripts[] = {completion_bash, completion_zsh, completion_fish};
+    char *const *words = operands->rest;
+    int last = operands->count - 1;
+    if (((const struct completion_values *)values)->words) {
+        const struct command *command = command_find(words[0]);
+        context->is_exact = true;
+        if (last == 0) {
+            print_commands(context->out);
+        } else if (command != NULL) {
+            print_words(context->out, command, last, words);
+        }
+        return 0;
+    }
+    for (size_t i = 0; last == 0 && shells[i] != NULL; i++) {
+        if (strcmp(words[0], shells[i]) == 0) {
+            fputs(scripts[i], context->out);
             return 0;
         }
     }
-    return command_fail(context, "there is no completion for '%s': bash, zsh or fish", operands->items[0]);
+    return command_fail(context, "there is no completion for '%s': bash, zsh or fish", words[last]);
 }
 
-static const struct option_spec options[] = {{.kind = OPTION_END}};
+static const struct option_spec options[] = {
+    {"words", 0, OPTION_FLAG, NULL, NULL, offsetof(struct completion_values, words), 0, 0, NULL}, /* of the scripts */
+    {.kind = OPTION_END},
+};
 
 const struct command command_completion = {
     .name = "completion",
@@ -394,8 +210,9 @@ const struct command command_completion = {
     .examples = "  varve completion bash > ~/.local/share/bash-completion/completions/varve\n"
                 "  varve completion fish > ~/.config/fish/completions/varve.fish\n",
     .options = options,
+    .values_bytes = sizeof(struct completion_values),
     .operand_choices = shells,
     .operands_min = 1,
-    .operands_max = 1,
+    .takes_command = true,
     .run = command_completion_run,
 };

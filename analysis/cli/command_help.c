@@ -49,7 +49,7 @@ void help_print_command(FILE *out, const struct command *command)
     format_print_wrapped(out, command->purpose, 0);
     fputs("\noptions:\n", out);
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
-        if (option->kind != OPTION_ABSENT) {
+        if (option_is_shown(option)) {
             command_help_print_option(out, option);
         }
     }

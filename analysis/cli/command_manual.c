@@ -87,7 +87,7 @@ static void command_manual_print_option(FILE *out, const struct option_spec *opt
 static void print_options(FILE *out, const struct option_spec *option)
 {
     for (; option->kind != OPTION_END; option++) {
-        if (option->kind != OPTION_ABSENT) {
+        if (option_is_shown(option)) {
             command_manual_print_option(out, option);
         }
     }

@@ -82,6 +82,11 @@ static const struct option_spec common[] = {
     {.kind = OPTION_END},
 };
 
+bool option_is_shown(const struct option_spec *option)
+{
+    return option->kind != OPTION_ABSENT && option->help != NULL;
+}
+
 const struct option_spec *options_common(const struct command *command)
 {
     return command->answer != NULL || command->hides ? common
@@ -95,7 +100,7 @@ static int options_fail_unknown(const struct command *command, const char *word,
     const char *names[NAMES_MAX] = {"help"};
     size_t count = 1;
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
-        if (option->kind != OPTION_ABSENT && count + 1 < NAMES_MAX) {
+        if (option_is_shown(option) && count + 1 < NAMES_MAX) {
             names[count++] = option->name;
         }
     }
@@ -205,7 +210,7 @@ static int parse_mode(const struct option_spec *option, const char *text, int *v
 
 bool option_names_file(const char *name, size_t length)
 {
-    static const char *const names[] = {"DB", "FILE", "DIR", "TRACE", "LOG", "SOURCE", "A", "[B]"};
+    static const char *const names[] = {"DB", "FILE", "DIR", "TRACE", "LOG", "SOURCE", "A", "B"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) {
             return true;
@@ -257,7 +262,7 @@ static int options_parse_value(const struct option_spec *option, const char *tex
     }
 }
 
-static const struct option_spec *find_option(const struct option_spec *options, const char *word, size_t length)
+const struct option_spec *option_find(const struct option_spec *options, const char *word, size_t length)
 {
     for (const struct option_spec *option = options; option->kind != OPTION_END; option++) {
         bool is_long =
@@ -277,12 +282,12 @@ static int options_parse_option(const struct command *command, int argc, char *c
     bool is_long = word[1] == '-';
     size_t length = is_long ? strcspn(word, "=") : 2;
     const char *value = word[length] == '\0' ? NULL : word + length + (is_long ? 1 : 0);
-    const struct option_spec *option = find_option(command->options, word, length);
+    const struct option_spec *option = option_find(command->options, word, length);
     if ((is_long && length == 6 && strncmp(word, "--help", 6) == 0) || strcmp(word, "-h") == 0) {
         return OPTION_HELP_RESULT;
     }
     if (option == NULL) {
-        option = find_option(options_common(command), word, length);
+        option = option_find(options_common(command), word, length);
         values = operands;
     }
     if (option == NULL) {

@@ -31,8 +31,8 @@ struct option_spec {
     char letter;      /* 0: none */
     enum option_kind kind;
     const char *argument; /* name of its value in the help text; NULL for a flag */
-    const char *help;
-    size_t offset; /* of its field in the command's values */
+    const char *help;     /* NULL: of programs, and not shown */
+    size_t offset;        /* of its field in the command's values */
     int64_t min, max;
     const char *const *choices; /* ends with NULL */
 };
@@ -44,6 +44,9 @@ struct option_spec {
 /// OPTION_USAGE_RESULT: an error whose reason is followed by the usage line.
 int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
                   struct varve_message *message);
+/// The option that the first `length` bytes of a word name with its dashes; NULL: none of `options`.
+const struct option_spec *option_find(const struct option_spec *options, const char *word, size_t length);
+bool option_is_shown(const struct option_spec *option); /* in help, manual and completion */
 /// A size as OPTION_BYTES takes them. False: it is none.
 bool option_bytes(const char *text, int64_t *bytes_out);
 /// Is it a file, by the name that the help gives an operand or a value?

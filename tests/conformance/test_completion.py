@@ -37,6 +37,8 @@ class Completion(recording.Case):
         for name in ("trace one.db", "two.db"):
             with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
                 pass
+        self.environment = {**os.environ, "HOME": self.folder,
+                            "PATH": f"{os.path.dirname(recording.VARVE)}:{os.environ['PATH']}"}
         self.scripts = {}
         for shell in SHELLS:
             outcome = recording.varve("completion", shell)
@@ -45,25 +47,24 @@ class Completion(recording.Case):
             with open(self.scripts[shell], "w", encoding="utf-8") as stream:
                 stream.write(outcome.out)
 
-    def offered(self, shell, line):
-        """The words that `shell` offers for the end of `line`."""
+    def offered(self, shell, line, described=False):
+        """The words that `shell` offers for the end of `line`, with what they are if `described`."""
         if shell == "bash":
             outcome = recording.run(["bash", "--norc", "-c", BASH, "bash", self.scripts[shell], *words_of_bash(line)],
-                                    cwd=self.folder)
+                                    cwd=self.folder, env=self.environment)
         else:
             outcome = recording.run(["fish", "--no-config", "-c", f"source {self.scripts[shell]}; complete -C"
                                                                   f" '{line}'"],
-                                    cwd=self.folder, env={**os.environ, "HOME": self.folder})
+                                    cwd=self.folder, env=self.environment)
         self.assertEqual(outcome.err, "", outcome)
-        return [one.split("\t")[0] for one in outcome.out.splitlines() if one]
+        return [one if described else one.split("\t")[0] for one in outcome.out.splitlines() if one]
 
     def typed(self, lines):
         """What zsh makes of each line when TAB is pressed at its end."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.folder)
-            os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": self.folder,
-                                                    "COLUMNS": "200"})
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {**self.environment, "TERM": "dumb", "COLUMNS": "200"})
 
         def read_until(end):
             text = b""
@@ -114,6 +115,19 @@ class Completion(recording.Case):
                 self.assertTrue(any(word.endswith("observe") for word in self.offered(shell, "varve record --torch=")),
                                 shell)
         self.each("varve report --top ", absent=["two.db", "report"])
+        self.each("varve report --json --", "--top", absent=["--json"])
+        self.each("varve completion -", "-h", "--help", absent=["--words"])
+        if shutil.which("fish"):
+            self.assertIn("--json\tone JSON object with every figure", self.offered("fish", "varve report --js", True))
+            self.assertIn("help\texplain a command", self.offered("fish", "varve hel", True))
+
+    def test_words(self):
+        """What the scripts are told, in which the shells differ."""
+        for words, said in ((["report", "--top", ""], ":value\tN"), (["export", "a", "-otw"], ":files\t-o"),
+                            (["record", "-q", "--", "ls", "--"], ":program\t4"), (["record", "--torch=o"],
+                                                                                 "--torch=observe"),
+                            (["record", "--torch", "=", "o"], "observe"), (["nothing", ""], ""), (["doctor", ""], "")):
+            self.assertEqual(self.varve("completion", "--words", "--", *words).out.strip("\n"), said, words)
 
     def test_files(self):
         self.each("varve report tw", "two.db")
@@ -121,6 +135,8 @@ class Completion(recording.Case):
         self.each("varve diff two.db tw", "two.db")
         self.assertEqual(self.offered("bash", "varve report two.db tw"), [])
         self.each("varve doctor tw", absent=["two.db"])
+        self.each("varve report -- tw", "two.db")
+        self.each("varve compare two.db --json tw", "two.db")
 
     def test_programs(self):
         self.each("varve record -- tru", "true")
@@ -135,7 +151,12 @@ class Completion(recording.Case):
             "varve report --jso": "varve report --json ",
             "varve record --overflow dr": "varve record --overflow drop ",
             "varve record --torch=ob": "varve record --torch=observe ",
+            "varve record --stacks=nat": "varve record --stacks=native ",
+            "varve completion --wor": "varve completion --wor",
             "varve report tw": "varve report two.db ",
+            "varve report tra": "varve report trace\\ one.db ",
+            "varve export x.pickle --output=tw": "varve export x.pickle --output=two.db ",
+            "varve export x.pickle -otw": "varve export x.pickle -otwo.db ",
             "varve export x.pickle -o tw": "varve export x.pickle -o two.db ",
             "varve completion fi": "varve completion fish ",
             "varve record -q -- cat tw": "varve record -q -- cat two.db ",
