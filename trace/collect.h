@@ -88,6 +88,9 @@ struct varve_collect_options {
     int64_t attach_ns;  /* end its recording after so long; < 0: when it ends, or by a signal */
     varve_collect_progress progress;
     void *progress_context;
+    /* Ctrl-C has come twice while the database is written: called by the handler of the signal, to end the process; the
+     * directory keeps what was recorded. NULL: Ctrl-C is answered, and no more. */
+    void (*interrupted)(void);
 };
 
 struct varve_collect_result {
@@ -142,9 +145,6 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
 int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
                           varve_collect_progress progress, void *progress_context, struct varve_collect_result *result,
                           struct varve_message *message);
-
-/// End this process as the recorded program ended: same exit status, or same signal, without a core file.
-void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
 
 /* ---- Watching a recording under way, from another process (varve_collect) ---- */
 

@@ -1,34 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory that does not fail: where there is none, the process ends. Output that is still in buffers stays there, and a
- * database that is being written is abandoned.
- */
+/* Memory that does not fail: where there is none, the program's handler ends the process. */
 #include "analysis/base/memory_or_exit.h"
-
-#include "base/publish.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static void (*end_of_work)(void);
+static void (*handler)(void);
 
 void memory_exhausted_then(void (*end)(void))
 {
-    end_of_work = end;
+    handler = end;
 }
 
 void memory_exhausted(void)
 {
-    static const char line[] = "varve: out of memory\n";
-
-    /* Output is still in buffers and stays there: half an answer is worse than none. */
-    varve_publish_abandon();
-    (void)!write(STDERR_FILENO, line, sizeof(line) - 1);
-    if (end_of_work != NULL) {
-        end_of_work();
+    if (handler != NULL) {
+        handler();
     }
-    _exit(EXIT_STATUS_FAILED);
+    abort();
 }
 
 void *memory_resize(void *memory, size_t bytes)

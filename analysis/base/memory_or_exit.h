@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the commands. Its end ends the process, since no command could go on: with one line, the status of a
- * command that failed, and nothing half-written left behind.
+ * Memory of the commands. Its end ends the process, since no command could go on; how, the program says
+ * (analysis/cli/process_end.h). What others load (libvarve_query.so) asks for no memory here: it returns
+ * VARVE_ERROR_NO_MEMORY.
  */
 #ifndef VARVE_ANALYSIS_BASE_MEMORY_OR_EXIT_H
 #define VARVE_ANALYSIS_BASE_MEMORY_OR_EXIT_H
@@ -10,12 +11,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define EXIT_STATUS_FAILED 2
-
-/// Ends the process with one line and status 2.
+/// Calls what memory_exhausted_then has set, in the thread that lacks the memory; aborts without.
 void memory_exhausted(void) __attribute__((noreturn));
-/// The work is done, and only words about it may still fail: after the line `end` ends the process as the
-/// work has.
+/// From now on `end`, which does not return, ends the process when there is no memory.
 void memory_exhausted_then(void (*end)(void));
 /// realloc that does not fail: see memory_exhausted.
 void *memory_resize(void *memory, size_t bytes);

@@ -8,13 +8,12 @@
 #ifndef VARVE_ANALYSIS_CLI_COMMAND_H
 #define VARVE_ANALYSIS_CLI_COMMAND_H
 
-#include "analysis/base/memory_or_exit.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
+#define EXIT_STATUS_FAILED 2
 #define OPERANDS_MAX 64
 #define OPTION_TEXTS_MAX 64
 

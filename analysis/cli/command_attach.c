@@ -5,8 +5,8 @@
  */
 #include "analysis/cli/command.h"
 #include "analysis/base/component_find.h"
-#include "analysis/base/memory_or_exit.h"
 #include "analysis/cli/options.h"
+#include "analysis/cli/process_end.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
@@ -160,11 +160,6 @@ static void print_hooked(FILE *err, const struct varve_collect_result *result)
     }
 }
 
-static void command_attach_end_well(void)
-{
-    _exit(0);
-}
-
 static int command_attach_run(struct command_context *context, const void *values_untyped,
                               const struct operands *operands)
 {
@@ -192,12 +187,13 @@ static int command_attach_run(struct command_context *context, const void *value
     collect.preload_path = library;
     collect.progress = command_attach_step;
     collect.progress_context = &progress;
+    collect.interrupted = process_end_interrupted;
     int error = varve_collect_attach(&collect, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
-    memory_exhausted_then(command_attach_end_well);
+    process_work_is_done(0);
     if (!values->quiet) {
         command_attach_print_summary(context->err, collect.attach_pid, &result);
     }

@@ -9,6 +9,7 @@
 #include "analysis/cli/oom_print.h"
 #include "analysis/cli/options.h"
 #include "analysis/history/history_read.h"
+#include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 

@@ -7,10 +7,10 @@
 #include "analysis/cli/command.h"
 #include "analysis/base/component_find.h"
 #include "analysis/cli/options.h"
+#include "analysis/cli/process_end.h"
 #include "analysis/import/ctf.h"
 #include "analysis/import/import.h"
 #include "analysis/base/number_format.h"
-#include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
@@ -227,13 +227,6 @@ static void command_record_fill_options(const struct values *values, struct varv
     collect->linger_ns = values->linger_ns;
 }
 
-static int program_status; /* as waitpid reports it, once the program has ended */
-
-static void end_like_program(void)
-{
-    varve_collect_exit_like(program_status);
-}
-
 static int command_record_run(struct command_context *context, const void *values_untyped,
                               const struct operands *operands)
 {
@@ -260,10 +253,10 @@ static int command_record_run(struct command_context *context, const void *value
     collect.argv = operands->rest;
     collect.progress = command_record_step;
     collect.progress_context = &progress;
+    collect.interrupted = process_end_interrupted;
     int error = varve_collect_record(&collect, &result, &message);
     if (result.started) {
-        program_status = result.wait_status;
-        memory_exhausted_then(end_like_program);
+        process_work_is_done(result.wait_status);
     }
     if (result.started && result.torch_history[0] != '\0') {
         record_histories(result.torch_history, values->force, &progress, context->err, history, sizeof(history));
@@ -282,7 +275,7 @@ static int command_record_run(struct command_context *context, const void *value
         return EXIT_STATUS_FAILED;
     }
     fflush(context->err);
-    varve_collect_exit_like(result.wait_status);
+    process_end_like(result.wait_status);
 }
 
 const struct command command_record = {

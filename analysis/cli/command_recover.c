@@ -5,10 +5,10 @@
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/cli/process_end.h"
 #include "analysis/import/ctf.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
-#include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
@@ -18,7 +18,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct values {
     const char *output;
@@ -31,11 +30,6 @@ static const struct option_spec options[] = {
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
-
-static void command_recover_end_well(void)
-{
-    _exit(0);
-}
 
 static int command_recover_run(struct command_context *context, const void *values_untyped,
                                const struct operands *operands)
@@ -51,7 +45,7 @@ static int command_recover_run(struct command_context *context, const void *valu
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
-    memory_exhausted_then(command_recover_end_well);
+    process_work_is_done(0);
     if (!values->json && result.database_path[0] == '\0') {
         fprintf(context->out, "nothing is left to recover in %s, which is removed\n", operands->items[0]);
         return 0;

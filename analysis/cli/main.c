@@ -2,6 +2,7 @@
 /* The program `varve`: its command line is varve_command_run's. What it is doing stands in command.c. */
 #include "analysis/analysis.h"
 
+#include "analysis/cli/process_end.h"
 #include "base/publish.h"
 
 #include <errno.h>
@@ -63,5 +64,6 @@ int main(int argc, char *argv[])
     occupy_closed_descriptors();
     tidy_up_on_signals();
     meet_file_size_limits();
+    process_end_without_memory();
     return varve_command_run(argc, argv, stdout, stderr);
 }

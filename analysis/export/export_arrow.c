@@ -342,7 +342,8 @@ static int fail_step(struct stream *stream, int code)
                  (double)stream->timeout_ns / 1e9);
         return export_arrow_fail(stream, VARVE_ERROR_DATABASE, reason);
     }
-    return export_arrow_fail(stream, VARVE_ERROR_DATABASE, sqlite3_errmsg(sqlite3_db_handle(stream->cursor.statement)));
+    return export_arrow_fail(stream, code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_DATABASE,
+                             sqlite3_errmsg(sqlite3_db_handle(stream->cursor.statement)));
 }
 
 static void export_arrow_read_rows(struct stream *stream)
@@ -592,8 +593,9 @@ static int bind(struct stream *stream, const struct varve_query_options *options
             sqlite3_bind_int64(statement, i + 1, value->integer);
         } else if (value->type == VARVE_QUERY_REAL) {
             sqlite3_bind_double(statement, i + 1, value->real);
-        } else if (value->type == VARVE_QUERY_TEXT) {
-            sqlite3_bind_text(statement, i + 1, value->text, -1, SQLITE_TRANSIENT);
+        } else if (value->type == VARVE_QUERY_TEXT &&
+                   sqlite3_bind_text(statement, i + 1, value->text, -1, SQLITE_TRANSIENT) == SQLITE_NOMEM) {
+            return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
         }
     }
     return VARVE_OK;

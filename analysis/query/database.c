@@ -80,8 +80,8 @@ static void set_error(struct database *database, bool is_user)
         return;
     }
     /* Our statements fit the schema: if one does not compile, a table is missing or another one's. */
-    database->error = varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
-                                        "%s %s (%s)", database->path,
+    int error = is_damaged ? VARVE_ERROR_CORRUPT : code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_DATABASE;
+    database->error = varve_message_set(&database->message, error, "%s %s (%s)", database->path,
                                         code == SQLITE_ERROR && database->is_other ? "has tables of another form"
                                         : code == SQLITE_ERROR                     ? "lacks a part of a trace database"
                                         : is_damaged                               ? "is damaged"
@@ -162,10 +162,13 @@ static int authorize(void *context, int action, const char *first, const char *s
 
 /* ---- opening ---- */
 
-/* A URI, because only that way can SQLite be made to leave a file alone altogether (immutable). */
+/* A URI, because only that way can SQLite be made to leave a file alone altogether (immutable). NULL: no memory. */
 static char *make_uri(const char *path, bool is_wal)
 {
-    char *uri = memory_resize(NULL, strlen(path) * 3 + 64);
+    char *uri = malloc(strlen(path) * 3 + 64);
+    if (uri == NULL) {
+        return NULL;
+    }
     char *to = uri + sprintf(uri, "file:");
     if (path[0] == '/') {
         to += sprintf(to, "//");
@@ -208,48 +211,48 @@ static void protect(struct database *database)
     sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 }
 
-/* Reading alone, whatever the file is. NULL, with VARVE_ERROR_DATABASE's message: it can't be opened. */
-static struct database *open_file(const char *path, bool is_wal, struct varve_message *message)
+/* Reading alone, whatever the file is. Errors, not the end of the process: libvarve_query.so comes this way. */
+static int open_file(const char *path, bool is_wal, struct database **database_out, struct varve_message *message)
 {
-    struct database *database = memory_resize(NULL, sizeof(*database));
+    struct database *database = malloc(sizeof(*database));
     char *uri = make_uri(path, is_wal);
-    *database = (struct database){.path = memory_copy_text(path),
-                                  .is_wal = is_wal,
-                                  .timeout_ns = timeout_ns,
-                                  .begin_ns = monotonic_computed_ns()};
-    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) !=
-        SQLITE_OK) {
-        varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
-        database_close(database);
-        database = NULL;
-    } else {
-        protect(database);
-        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
+    int code = SQLITE_NOMEM;
+    *database_out = NULL;
+    if (database != NULL) {
+        *database = (struct database){
+            .path = strdup(path), .is_wal = is_wal, .timeout_ns = timeout_ns, .begin_ns = monotonic_computed_ns()};
+        if (database->path != NULL && uri != NULL) {
+            const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
+            code = sqlite3_open_v2(uri, &database->sqlite, flags, NULL);
+        }
     }
     free(uri);
-    return database;
+    if (code != SQLITE_OK) {
+        int error =
+            varve_message_set(message, code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_DATABASE, "%s: %s",
+                              path, code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(database->sqlite));
+        database_close(database);
+        return error;
+    }
+    protect(database);
+    sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
+    *database_out = database;
+    return VARVE_OK;
 }
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message)
 {
     struct database_file file;
-    int result = database_file_check(path, &file, message);
+    int error = database_file_check(path, &file, message);
     *database_out = NULL;
-    if (result != VARVE_OK) {
-        return result;
+    VARVE_THEN(error, open_file(path, file.is_wal, database_out, message));
+    VARVE_THEN(error, check_completeness(*database_out, use, message));
+    if (error != VARVE_OK) {
+        database_close(*database_out);
+        *database_out = NULL;
     }
-    struct database *database = open_file(path, file.is_wal, message);
-    if (database == NULL) {
-        return VARVE_ERROR_DATABASE;
-    }
-    result = check_completeness(database, use, message);
-    if (result != VARVE_OK) {
-        database_close(database);
-        return result;
-    }
-    *database_out = database;
-    return VARVE_OK;
+    return error;
 }
 
 bool database_has_own(struct database *database, const char *name)
@@ -266,10 +269,9 @@ struct database *database_open_again(struct database *database)
 {
     struct varve_message message;
     const char *file = sqlite3_db_filename(database->sqlite, "main");
-    struct database *again = !database_has_own(database, NULL) && file != NULL && file[0] != '\0'
-                                 ? open_file(file, database->is_wal, &message)
-                                 : NULL;
-    if (again != NULL) {
+    struct database *again = NULL;
+    if (!database_has_own(database, NULL) && file != NULL && file[0] != '\0' &&
+        open_file(file, database->is_wal, &again, &message) == VARVE_OK) {
         database_call(again, database->path);
         again->is_complete = database->is_complete;
         again->is_other = database->is_other;
@@ -280,17 +282,13 @@ struct database *database_open_again(struct database *database)
 int database_open_other(const char *path, struct database **database_out, struct varve_message *message)
 {
     struct database_file file;
-    int result = database_file_check_other(path, &file, message);
+    int error = database_file_check_other(path, &file, message);
     *database_out = NULL;
-    if (result != VARVE_OK) {
-        return result;
+    VARVE_THEN(error, open_file(path, file.is_wal, database_out, message));
+    if (error == VARVE_OK) {
+        (*database_out)->is_other = true;
     }
-    *database_out = open_file(path, file.is_wal, message);
-    if (*database_out == NULL) {
-        return VARVE_ERROR_DATABASE;
-    }
-    (*database_out)->is_other = true;
-    return VARVE_OK;
+    return error;
 }
 
 static int check_live(struct database *database, struct varve_message *message)
@@ -311,8 +309,8 @@ static int check_live(struct database *database, struct varve_message *message)
 int database_open_live(const char *path, const void *bytes, size_t count, struct database **database_out,
                        struct varve_message *message)
 {
-    struct database *database = open_file(":memory:", false, message);
-    unsigned char *copy = database != NULL ? sqlite3_malloc64(count) : NULL;
+    struct database *database;
+    unsigned char *copy = open_file(":memory:", false, &database, message) == VARVE_OK ? sqlite3_malloc64(count) : NULL;
     *database_out = NULL;
     if (copy == NULL) {
         database_close(database);
@@ -355,6 +353,9 @@ static int database_attach(struct database *database, const char *path, const ch
     }
     char *uri = make_uri(path, file.is_wal);
     sqlite3_stmt *statement = NULL;
+    if (uri == NULL) {
+        memory_exhausted();
+    }
     if (sqlite3_prepare_v2(database->sqlite, "ATTACH ?1 AS ?2", -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_bind_text(statement, 1, uri, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_bind_text(statement, 2, name, -1, SQLITE_STATIC) != SQLITE_OK ||
@@ -528,7 +529,7 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
             message, VARVE_ERROR_PERMISSION,
             "refused: '%s' would modify the database; query is read-only (change a copy with sqlite3)", first);
     }
-    if (error == SQLITE_CORRUPT || error == SQLITE_NOTADB) {
+    if (error == SQLITE_CORRUPT || error == SQLITE_NOTADB || error == SQLITE_NOMEM) {
         set_error(database, true);
         return database_error(database, message);
     }

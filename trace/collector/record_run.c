@@ -76,12 +76,6 @@ void varve_collect_options_init(struct varve_collect_options *options)
     options->attach_ns = -1;
 }
 
-void varve_collect_exit_like(int wait_status)
-{
-    struct launch launch = {.wait_status = wait_status, .has_ended = true};
-    launch_exit_like(&launch);
-}
-
 static int record_run_check_options(const struct varve_collect_options *options, struct varve_message *message)
 {
     if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
@@ -449,7 +443,7 @@ static void begin_finishing(struct recording *recording)
         memmove(first, first + 4, strlen(first + 4) + 1);
         memmove(second, second + 4, strlen(second + 4) + 1);
     }
-    launch_finishing(&recording->launch, first, second);
+    launch_finishing(&recording->launch, first, second, recording->options->interrupted);
 }
 
 /* How the program ended, as far as that is known. */

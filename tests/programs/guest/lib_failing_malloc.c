@@ -4,8 +4,10 @@
  * after it (VARVE_TESTS_FAIL_FOR_EVER). n is the first of two 64-bit numbers in the file
  * VARVE_TESTS_FAIL_FILE; the second one is how many there have been, the third how many before the first
  * mkdtemp. Children that such a program forks go on counting for themselves; other programs are left alone.
- * So is what libdw and libelf ask for: they assert that they get it.
+ * So is what libdw and libelf ask for: they assert that they get it. With VARVE_TESTS_FAIL_CALLERS only what the
+ * libraries in it ask for counts.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -27,6 +29,7 @@ static struct {
 } * steps;
 static uint64_t count; /* of this process */
 static bool is_for_ever;
+static const char *callers; /* names of files; NULL: all */
 static struct {
     uintptr_t begin, end;
 } spared[2];
@@ -63,12 +66,20 @@ __attribute__((constructor)) static void begin(void)
     close(file);
     dl_iterate_phdr(find_spared, NULL);
     is_for_ever = getenv("VARVE_TESTS_FAIL_FOR_EVER") != NULL;
+    callers = getenv("VARVE_TESTS_FAIL_CALLERS");
     steps = mapped;
+}
+
+static bool is_among_callers(const void *address)
+{
+    Dl_info info;
+    const char *name = dladdr(address, &info) != 0 && info.dli_fname != NULL ? strrchr(info.dli_fname, '/') : NULL;
+    return name != NULL && strstr(callers, name + 1) != NULL;
 }
 
 static bool fails(const void *caller)
 {
-    if (steps == NULL) {
+    if (steps == NULL || (callers != NULL && !is_among_callers(caller))) {
         return false;
     }
     for (unsigned i = 0; i < spared_count; i++) {

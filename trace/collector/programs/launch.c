@@ -31,8 +31,6 @@
 
 #define LAUNCH_EXIT_STATUS_EXEC 127 /* of a child that could not exec; nobody sees it: the error comes back by pipe */
 
-#define EXIT_STATUS_INTERRUPTED 130 /* as shells have it of a program that Ctrl-C ended */
-
 struct launch_signals {
     sigset_t mask;
     struct sigaction on_child, on_pipe, on_file_size;
@@ -388,6 +386,7 @@ int launch_wait(struct launch *launch, int error)
 static struct {
     char lines[2][4352];
     volatile sig_atomic_t count;
+    void (*end)(void);
     struct sigaction before;
     bool is_on;
 } interrupts; /* of the process, as signals are */
@@ -395,23 +394,24 @@ static struct {
 static void answer_interrupt(int number)
 {
     int reason = errno;
-    int at = interrupts.count < 1 ? 0 : 1;
+    int at = interrupts.count < 1 || interrupts.end == NULL ? 0 : 1;
     const char *line = interrupts.lines[at];
     ssize_t written = write(STDERR_FILENO, line, strlen(line));
     (void)number;
     (void)written; /* standard error is all there is */
     interrupts.count = 1;
     if (at == 1) {
-        _exit(EXIT_STATUS_INTERRUPTED);
+        interrupts.end();
     }
     errno = reason;
 }
 
-void launch_finishing(struct launch *launch, const char *first, const char *second)
+void launch_finishing(struct launch *launch, const char *first, const char *second, void (*end)(void))
 {
     launch_poll(launch, emit_to_nobody, NULL);
     snprintf(interrupts.lines[0], sizeof(interrupts.lines[0]), "%s\n", first);
     snprintf(interrupts.lines[1], sizeof(interrupts.lines[1]), "%s\n", second);
+    interrupts.end = end;
     interrupts.count = 0;
     sigaction(SIGINT, NULL, &interrupts.before);
     if (interrupts.before.sa_handler == SIG_IGN) {
@@ -440,26 +440,4 @@ void launch_finished(void)
     pthread_sigmask(SIG_BLOCK, &only, NULL);
     sigaction(SIGINT, &interrupts.before, NULL);
     interrupts.is_on = false;
-}
-
-void launch_exit_like(const struct launch *launch)
-{
-    assert(launch->has_ended);
-    if (WIFEXITED(launch->wait_status)) {
-        exit(WEXITSTATUS(launch->wait_status));
-    }
-    int number = WTERMSIG(launch->wait_status);
-    fflush(NULL);
-    /* The program has left its own core file where these are wanted; a limit of 0 does not stop a core
-     * handler. */
-    struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    signal(number, SIG_DFL);
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, number);
-    raise(number);
-    sigprocmask(SIG_UNBLOCK, &only, NULL);
-    _exit(128 + number); /* a signal whose default is to do nothing, or one that we may not unblock */
 }

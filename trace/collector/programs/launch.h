@@ -47,13 +47,11 @@ void launch_poll(struct launch *launch, launch_ended *ended, void *context);
 int launch_wait(struct launch *launch, int error);
 
 /// From here on Ctrl-C is answered at once, by whatever thread: with line `first`, and the next time with line `second`
-/// and the end of this process, exit status 130. Signals that came before do not count. Texts are copied.
-void launch_finishing(struct launch *launch, const char *first, const char *second);
+/// and `end`, which ends this process (NULL: with `first` again). Signals that came before do not count. Texts are
+/// copied.
+void launch_finishing(struct launch *launch, const char *first, const char *second, void (*end)(void));
 /// Not any more.
 void launch_finished(void);
-
-/// End this process as the program ended: the same exit status, or the same signal (without a core file).
-void launch_exit_like(const struct launch *launch) __attribute__((noreturn));
 
 /* The program under record, looked at before it is started. */
 

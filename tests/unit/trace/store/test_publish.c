@@ -15,6 +15,8 @@
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/process_end.h"
 #include "base/error.h"
 #include "base/publish.h"
 #include "trace/writer.h"
@@ -64,6 +66,7 @@ static void work_until_memory_ends(bool in_child)
     }
     pid_t child = in_child ? fork() : 0;
     if (child == 0) {
+        process_end_without_memory();
         memory_exhausted();
     }
     waitpid(child, NULL, 0);
