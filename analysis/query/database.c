@@ -461,11 +461,16 @@ int64_t database_schema_version(struct database *database)
     return database_integer(database, "PRAGMA user_version", 0);
 }
 
+static void meta_find(struct cursor *cursor, struct database *database, const char *key)
+{
+    cursor_open(cursor, database, "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1");
+    cursor_bind_text(cursor, 1, key);
+}
+
 char *database_meta(struct database *database, const char *key)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database, "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1");
-    cursor_bind_text(&cursor, 1, key);
+    meta_find(&cursor, database, key);
     char *text = NULL;
     if (cursor_next(&cursor)) {
         text = memory_copy_text(cursor_text(&cursor, 0));
@@ -596,6 +601,9 @@ void cursor_close(struct cursor *cursor)
 {
     struct database *database = cursor->database;
     size_t i = 0;
+    if (cursor->statement == NULL) {
+        return; /* also a cursor that was never opened */
+    }
     while (i < database->kept_count && database->kept[i].statement != cursor->statement) {
         i++;
     }
@@ -643,9 +651,11 @@ int64_t database_integer_named(struct database *database, const char *sql, const
 
 int64_t database_meta_integer(struct database *database, const char *key, int64_t otherwise)
 {
-    char *text = database_meta(database, key);
+    struct cursor cursor;
+    meta_find(&cursor, database, key);
+    const char *text = cursor_next(&cursor) ? cursor_text(&cursor, 0) : NULL;
     const int64_t value = text != NULL ? strtoll(text, NULL, 10) : otherwise;
-    free(text);
+    cursor_close(&cursor);
     return value;
 }
 
