@@ -77,11 +77,7 @@ static int print_events(struct command_context *context, const struct values *va
     } else {
         diff_events_text(context->out, diff);
     }
-    int result = VARVE_OK;
-    for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
-        result = database_error(diff->traces[side].database, message);
-    }
-    return result;
+    return diff_error(diff, message);
 }
 
 static int run_events(struct command_context *context, const struct values *values, struct database *a,
@@ -90,20 +86,20 @@ static int run_events(struct command_context *context, const struct values *valu
     struct varve_message message = {""};
     struct progress progress;
     struct diff diff = {
-        .traces = {{.database = a}, {.database = b}},
-        .entry_limit = values->quiet ? 0 : (size_t)values->limit,
+        .traces = {a, b},
+        .limit = values->quiet ? 0 : values->limit,
         .with_tables = values->tables,
     };
     command_progress(context, &progress, values->quiet);
     int result = diff_events_compare(&diff, &progress, &message);
     progress_end(&progress);
-    if (result == VARVE_OK && diff.runs == DIFF_RUNS_OTHER && !values->quiet) {
+    if (result == VARVE_OK && diff.is_other_run && !values->quiet) {
         fprintf(context->err, "varve diff: warning: these are traces of two different runs\n");
     }
     if (result == VARVE_OK && !values->quiet) {
         result = print_events(context, values, &diff, &message);
     }
-    int status = diff_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
+    int status = diff.is_equal ? 0 : EXIT_STATUS_DIFFERS;
     diff_free(&diff);
     return result == VARVE_OK ? status : command_fail(context, "%s", message.text);
 }

@@ -3,557 +3,332 @@
  * As text, at most 100 columns wide: the verdict, both sides with their losses, figures by kind and field, the first
  * differences, and what differs of processes and threads. Of two stacks the first frame that differs is printed. As
  * JSON the same with whole stacks, numbers instead of texts but for kinds and causes; keys are stable: they may be
- * added to, never renamed; the manual page lists them.
+ * added to, never renamed; the manual page lists them. Words are those of diff_words.sql.
  */
 #include "analysis/report/diff_events_print.h"
 
-#include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
+#include "analysis/base/number_format.h"
 #include "analysis/base/table.h"
-#include "analysis/query/database.h"
-#include "analysis/report/diff_events.h"
-#include "analysis/query/loss_note.h"
 #include "analysis/query/callsite_query.h"
+#include "analysis/query/database.h"
+#include "analysis/query/loss_note.h"
+#include "analysis/query/query_print.h"
+#include "analysis/report/diff_events.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LINE_COLUMNS 98U
 #define VALUE_COLUMNS 34U
 #define CELL_BYTES 512
+#define NOTE_BYTES 80
 
-/* ---- events that only one side has ---- */
-
-/* Go on in the line, or in a new one if it is full. */
-static void put_piece(FILE *out, size_t *column, const char *piece)
+static void open_of(struct cursor *cursor, const struct diff *diff, const char *sql, int64_t bound)
 {
-    if (*column + 1 + format_width(piece) > LINE_COLUMNS) {
-        fprintf(out, "\n     ");
-        *column = 5;
-    }
-    fprintf(out, " %s", piece);
-    *column += 1 + format_width(piece);
+    cursor_open(cursor, diff->two, sql);
+    cursor_bind_integer(cursor, 1, bound);
 }
 
-static void print_alone(FILE *out, const struct diff_entry *entry, size_t column)
+static void print_lines(FILE *out, const struct diff *diff, const char *indent, const char *sql, int64_t bound)
 {
-    int64_t events = entry->last - entry->first + 1;
-    char piece[160];
-    if (events > 1) {
-        snprintf(piece, sizeof(piece), "to %s", format_count(entry->last).text);
-        put_piece(out, &column, piece);
+    struct cursor cursor;
+    for (open_of(&cursor, diff, sql, bound); cursor_next(&cursor);) {
+        fprintf(out, "%s%s\n", indent, cursor_name(&cursor, 0));
     }
-    put_piece(out, &column, entry->what == DIFF_ONLY_A ? "only in A" : "only in B");
-    if (events > 1) {
-        snprintf(piece, sizeof(piece), "(%s events:", format_count(events).text);
-        put_piece(out, &column, piece);
-    }
-    for (size_t i = 0; i < entry->kind_count; i++) {
-        const struct diff_kind_count *kind = &entry->kinds[i];
-        if (events > 1) {
-            snprintf(piece, sizeof(piece), "%s %s%s", diff_kind_name(kind->kind), format_count(kind->events).text,
-                     i + 1 == entry->kind_count ? ")" : ",");
-        } else {
-            snprintf(piece, sizeof(piece), "(%s)", diff_kind_name(kind->kind));
+    cursor_close(&cursor);
+}
+
+static void diff_events_print_side(FILE *out, const struct diff *diff, enum diff_side side)
+{
+    int64_t events = database_integer_of(diff->two, "SELECT events FROM trace WHERE side = ?1", side);
+    char path[CELL_BYTES];
+    format_tail(path, sizeof(path), database_path(diff->traces[side]), 60);
+    fprintf(out, "  %-9c %s: %s event%s\n            ", "AB"[side], path, format_count(events).text,
+            format_plural(events, "", "s"));
+    struct report_loss loss;
+    report_loss_load(&loss, diff->traces[side]);
+    report_loss_print(out, diff->traces[side], &loss);
+    print_lines(out, diff, "            ", "SELECT line FROM trace_line WHERE side = ?1 ORDER BY place", side);
+}
+
+/* A name and counts in each row; nothing if there are none. As wide as it is: query_print cuts at the terminal. */
+static void print_count_table(FILE *out, const struct diff *diff, const char *sql, const struct table_column *columns,
+                              int column_count)
+{
+    struct table table;
+    table_init(&table, columns, (size_t)column_count);
+    table.indent = "  ";
+    struct cursor cursor;
+    for (cursor_open(&cursor, diff->two, sql); cursor_next(&cursor);) {
+        table_add(&table, cursor_name(&cursor, 0));
+        for (int i = 1; i < column_count; i++) {
+            table_add(&table, format_count(cursor_integer(&cursor, i)).text);
         }
-        put_piece(out, &column, piece);
     }
+    cursor_close(&cursor);
+    if (table.cell_count > 0) {
+        fputc('\n', out);
+        table_print(&table, out, true);
+    }
+    table_free(&table);
+}
+
+static void print_figures(FILE *out, const struct diff *diff)
+{
+    static const struct table_column kinds[] = {
+        {"kind", false}, {"in both", true}, {"only in A", true}, {"only in B", true}, {"differing", true},
+    };
+    static const struct table_column fields[] = {{"field", false}, {"differs in events", true}};
+    print_count_table(out, diff, "SELECT * FROM kind_total ORDER BY rowid", kinds, sizeof(kinds) / sizeof(kinds[0]));
+    print_count_table(out, diff, "SELECT * FROM field_total ORDER BY rowid", fields,
+                      sizeof(fields) / sizeof(fields[0]));
+    print_lines(out, diff, "", "SELECT line FROM callsite_line", 0);
+}
+
+/* ---- the list ---- */
+
+/* Go on in the line, or in a new one if it is full. */
+static void print_pieces(FILE *out, const struct diff *diff, int64_t place, size_t column)
+{
+    struct cursor cursor;
+    open_of(&cursor, diff, "SELECT piece FROM listed_piece WHERE place = ?1 ORDER BY number", place);
+    while (cursor_next(&cursor)) {
+        const char *piece = cursor_name(&cursor, 0);
+        if (column + 1 + format_width(piece) > LINE_COLUMNS) {
+            fputs("\n     ", out);
+            column = 5;
+        }
+        fputc(' ', out);
+        format_print_safe(out, piece);
+        column += 1 + format_width(piece);
+    }
+    cursor_close(&cursor);
     fputc('\n', out);
 }
 
-/* ---- events that differ ---- */
-
-static void diff_events_print_add_row(struct table *table, const char *field, const char *a, const char *b,
-                                      const char *note)
+/* A row for each row of the cursor: field, both values, and what is to be said of them. */
+static void add_details(struct table *table, struct cursor *cursor)
 {
-    table_add(table, field);
-    char cell[CELL_BYTES];
-    format_tail(cell, sizeof(cell), a != NULL ? a : "NULL", VALUE_COLUMNS);
-    table_add(table, cell);
-    format_tail(cell, sizeof(cell), b != NULL ? b : "NULL", VALUE_COLUMNS);
-    char last[CELL_BYTES + sizeof(struct diff_value)];
-    snprintf(last, sizeof(last), "%s%s", cell, note);
-    table_add(table, last);
+    while (cursor_next(cursor)) {
+        char cell[CELL_BYTES + NOTE_BYTES];
+        table_add(table, cursor_name(cursor, 0));
+        format_tail(cell, CELL_BYTES, cursor_is_null(cursor, 1) ? "NULL" : cursor_text(cursor, 1), VALUE_COLUMNS);
+        table_add(table, cell);
+        format_tail(cell, CELL_BYTES, cursor_is_null(cursor, 2) ? "NULL" : cursor_text(cursor, 2), VALUE_COLUMNS);
+        snprintf(cell + strlen(cell), NOTE_BYTES, "%s", cursor_name(cursor, 3));
+        table_add(table, cell);
+    }
+    cursor_close(cursor);
 }
 
-static struct diff_value number_text(int64_t number)
-{
-    struct diff_value result;
-    snprintf(result.text, sizeof(result.text), "%" PRId64, number);
-    return result;
-}
-
-static void add_frame_row(struct table *table, size_t depth, const char *what, const char *a, const char *b)
-{
-    char field[64];
-    if (a == NULL || b == NULL ? a != b : strcmp(a, b) != 0) {
-        snprintf(field, sizeof(field), "frame %zu %s", depth, what);
-        diff_events_print_add_row(table, field, a, b, "");
-    }
-}
-
-/* What differs between two frames; nothing if they are equal. */
-static void add_frame_rows(struct table *table, size_t depth, const struct stack_frame *a, const struct stack_frame *b)
-{
-    char pcs[DIFF_SIDES][32] = {"NULL", "NULL"};
-    if (a->pc >= 0) {
-        snprintf(pcs[DIFF_A], sizeof(pcs[DIFF_A]), "0x%" PRIx64, (uint64_t)a->pc);
-    }
-    if (b->pc >= 0) {
-        snprintf(pcs[DIFF_B], sizeof(pcs[DIFF_B]), "0x%" PRIx64, (uint64_t)b->pc);
-    }
-    add_frame_row(table, depth, "function", a->function, b->function);
-    add_frame_row(table, depth, "file", a->file, b->file);
-    add_frame_row(table, depth, "line", number_text(a->line).text, number_text(b->line).text);
-    add_frame_row(table, depth, "module", a->module, b->module);
-    add_frame_row(table, depth, "pc", pcs[DIFF_A], pcs[DIFF_B]);
-    add_frame_row(table, depth, "is_python", a->is_python ? "1" : "0", b->is_python ? "1" : "0");
-    add_frame_row(table, depth, "is_inlined", a->is_inlined ? "1" : "0", b->is_inlined ? "1" : "0");
-}
-
-static void add_stack_rows(struct table *table, const struct diff *diff, const struct diff_detail *detail)
-{
-    struct stack stacks[DIFF_SIDES];
-    const struct stack *a = &stacks[DIFF_A];
-    const struct stack *b = &stacks[DIFF_B];
-    size_t cells = table->cell_count;
-    for (int side = 0; side < DIFF_SIDES; side++) {
-        stack_load(&stacks[side], diff->traces[side].database, detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
-    }
-    for (size_t i = 0; i < a->count && i < b->count && table->cell_count == cells; i++) {
-        add_frame_rows(table, i, &a->frames[i], &b->frames[i]);
-    }
-    if (a->count != b->count || table->cell_count == cells) {
-        diff_events_print_add_row(table, "frames", number_text((int64_t)a->count).text,
-                                  number_text((int64_t)b->count).text, "");
-    }
-    stack_free(&stacks[DIFF_A]);
-    stack_free(&stacks[DIFF_B]);
-}
-
-/* Which pair contradicts this one; to be put behind the values. */
-static struct diff_value pair_note(const struct diff_detail *detail, enum diff_field field)
-{
-    const int64_t *partners = field == DIFF_FIELD_ID ? detail->id_partners : detail->callsite_partners;
-    struct diff_value note = {""};
-    if (field != DIFF_FIELD_ID && field != DIFF_FIELD_CALLSITE_ID) {
-        return note;
-    }
-    if (partners[DIFF_A] != 0) {
-        snprintf(note.text, sizeof(note.text), "  (%.20s in A was %.20s in B before)",
-                 number_text(detail->events[DIFF_A].values[field]).text, number_text(partners[DIFF_A]).text);
-    } else if (partners[DIFF_B] != 0) {
-        snprintf(note.text, sizeof(note.text), "  (%.20s in B was %.20s in A before)",
-                 number_text(detail->events[DIFF_B].values[field]).text, number_text(partners[DIFF_B]).text);
-    }
-    return note;
-}
-
-static void print_differs(FILE *out, const struct diff *diff, const struct diff_entry *entry)
+static void print_details(FILE *out, const struct diff *diff, int64_t place)
 {
     static const struct table_column columns[] = {{"", false}, {"A", false}, {"B", false}};
-    const struct diff_event *a = &entry->detail->events[DIFF_A];
-    const struct diff_event *b = &entry->detail->events[DIFF_B];
-    fprintf(out, " %s differs (row %s in A", diff_value_text(a, DIFF_FIELD_KIND).text, format_count(a->seq).text);
-    fprintf(out, ", %s in B)\n", format_count(b->seq).text);
     struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "    ";
-    for (unsigned i = 0; i < DIFF_COLUMNS; i++) {
-        enum diff_field field = (enum diff_field)i;
-        if ((entry->detail->fields >> i & 1U) != 0) {
-            diff_events_print_add_row(&table, diff_field_name(field), diff_value_text(a, field).text,
-                                      diff_value_text(b, field).text, pair_note(entry->detail, field).text);
-        }
-    }
-    if ((entry->detail->fields >> DIFF_FIELD_FRAMES & 1U) != 0) {
-        add_stack_rows(&table, diff, entry->detail);
-    }
+    struct cursor cursor;
+    open_of(&cursor, diff,
+            "SELECT field, text_a, text_b, note FROM detail WHERE place = ?1 AND field <> 'frames' ORDER BY number",
+            place);
+    add_details(&table, &cursor);
+    open_of(&cursor, diff,
+            "SELECT s.field, s.text_a, s.text_b, '' FROM detail d JOIN stack_difference s ON s.a = d.a AND s.b = d.b "
+            "WHERE d.place = ?1 AND d.field = 'frames' ORDER BY s.number",
+            place);
+    add_details(&table, &cursor);
     table_print(&table, out, false);
     table_free(&table);
 }
 
 static void print_list(FILE *out, const struct diff *diff)
 {
-    if (diff->entries_all == 0) {
-        return;
-    }
-    fprintf(out, "\n%s difference%s", format_count(diff->entries_all).text, diff->entries_all == 1 ? "" : "s");
-    if ((int64_t)diff->entry_count < diff->entries_all) {
-        fprintf(out, ", the first %s", format_count((int64_t)diff->entry_count).text);
-    }
-    fputc('\n', out);
-    for (size_t i = 0; i < diff->entry_count; i++) {
-        const struct diff_entry *entry = &diff->entries[i];
-        int column = fprintf(out, "  process %" PRId64 " ring %" PRId64 ": %s", entry->process_id, entry->ring,
-                             format_count(entry->first).text);
-        if (entry->what == DIFF_DIFFERS) {
-            print_differs(out, diff, entry);
+    struct cursor listed;
+    cursor_open(&listed, diff->two,
+                "SELECT place, head, seq_b FROM listed_head JOIN listed l ON l.rowid = place ORDER BY place");
+    while (cursor_next(&listed)) {
+        format_print_safe(out, cursor_name(&listed, 1));
+        if (cursor_is_null(&listed, 2)) {
+            print_pieces(out, diff, cursor_integer(&listed, 0), format_width(cursor_name(&listed, 1)));
         } else {
-            print_alone(out, entry, column > 0 ? (size_t)column : 0);
+            fputc('\n', out);
+            print_details(out, diff, cursor_integer(&listed, 0));
         }
     }
-}
-
-static const char side_names[DIFF_SIDES] = {'A', 'B'};
-
-/* ---- the verdict, and both sides ---- */
-
-static void print_verdict(FILE *out, const struct diff *diff)
-{
-    struct diff_totals all = diff_totals_all(diff);
-    int64_t unkeyed = diff_unkeyed(&diff->traces[DIFF_A]) + diff_unkeyed(&diff->traces[DIFF_B]);
-    int64_t rings = diff->rings;
-    if (diff_is_equal(diff)) {
-        fprintf(out, "equal: %s event%s in %s ring%s\n", format_count(all.both).text, format_plural(all.both, "", "s"),
-                format_count(rings).text, format_plural(rings, "", "s"));
-        return;
-    }
-    fprintf(out, "differ: %s event%s only in A", format_count(all.alone[DIFF_A]).text,
-            format_plural(all.alone[DIFF_A], "", "s"));
-    fprintf(out, ", %s only in B", format_count(all.alone[DIFF_B]).text);
-    fprintf(out, "; of %s in both %s %s\n", format_count(all.both).text, format_count(all.differing).text,
-            format_plural(all.differing, "differs", "differ"));
-    if (unkeyed > 0) {
-        fprintf(out, "        %s could not be compared\n", format_count(unkeyed).text);
-    }
-    if (diff->with_tables && diff->remarks.count > 0) {
-        fprintf(out, "        processes and threads differ\n");
-    }
-}
-
-static void print_unkeyed(FILE *out, int64_t count, const char *why)
-{
-    if (count > 0) {
-        fprintf(out, "            %s not compared: %s\n", format_count(count).text, why);
-    }
-}
-
-static void diff_events_print_side(FILE *out, const struct diff *diff, enum diff_side side)
-{
-    const struct diff_trace *trace = &diff->traces[side];
-    char path[CELL_BYTES];
-    format_tail(path, sizeof(path), database_path(trace->database), 60);
-    fprintf(out, "  %-9c %s: %s event%s\n", side_names[side], path, format_count(trace->events).text,
-            format_plural(trace->events, "", "s"));
-    struct report_loss loss;
-    report_loss_load(&loss, trace->database);
-    fputs("            ", out);
-    report_loss_print(out, trace->database, &loss);
-    if (trace->lost_rows > 0) {
-        fprintf(out, "            %s event%s stand%s for %s that the program dropped\n",
-                format_count(trace->lost_rows).text, format_plural(trace->lost_rows, "", "s"),
-                format_plural(trace->lost_rows, "s", ""), format_count(trace->lost_events).text);
-    }
-    if (trace->gap_rows > 0) {
-        fprintf(out, "            %s row%s without a number stand%s for %s missing events\n",
-                format_count(trace->gap_rows).text, format_plural(trace->gap_rows, "", "s"),
-                format_plural(trace->gap_rows, "s", ""), format_count(trace->gap_events).text);
-    }
-    print_unkeyed(out, trace->without_number, "they have no number (ring_seq is NULL)");
-    print_unkeyed(out, trace->without_thread, "the table thread has no row for them");
-    print_unkeyed(out, trace->out_of_order, "their numbers do not grow with seq");
-}
-
-/* ---- figures ---- */
-
-static void add_count(struct table *table, int64_t count)
-{
-    table_add(table, format_count(count).text);
-}
-
-static void print_kinds(FILE *out, const struct diff *diff)
-{
-    static const struct table_column columns[] = {
-        {"kind", false}, {"in both", true}, {"only in A", true}, {"only in B", true}, {"differing", true},
-    };
-    struct table table;
-    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-    table.indent = "  ";
-    for (uint32_t kind = 0; kind < DIFF_KINDS; kind++) {
-        const struct diff_totals *row = &diff->kinds[kind];
-        if (row->both + row->alone[DIFF_A] + row->alone[DIFF_B] > 0) {
-            table_add(&table, diff_kind_name(kind));
-            add_count(&table, row->both);
-            add_count(&table, row->alone[DIFF_A]);
-            add_count(&table, row->alone[DIFF_B]);
-            add_count(&table, row->differing);
-        }
-    }
-    if (table.cell_count > 0) {
-        fputc('\n', out);
-        table_print(&table, out, true);
-    }
-    table_free(&table);
-}
-
-static void print_fields(FILE *out, const struct diff *diff)
-{
-    static const struct table_column columns[] = {{"field", false}, {"differs in events", true}};
-    struct table table;
-    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-    table.indent = "  ";
-    for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
-        if (diff->fields[field] > 0) {
-            table_add(&table, diff_field_name((enum diff_field)field));
-            add_count(&table, diff->fields[field]);
-        }
-    }
-    if (table.cell_count > 0) {
-        fputc('\n', out);
-        table_print(&table, out, true);
-    }
-    table_free(&table);
-    if (diff->callsite_pairs_odd > 0) {
-        fprintf(out, "  (%s call site%s with other frames, %s with the same)\n",
-                format_count(diff->callsite_pairs_odd).text, format_plural(diff->callsite_pairs_odd, "", "s"),
-                format_count(diff->callsite_pairs).text);
-    }
+    cursor_close(&listed);
 }
 
 /* ---- processes and threads ---- */
 
-static void diff_events_print_remark(FILE *out, const struct diff_remark *remark)
+static void diff_events_print_remark(FILE *out, const char *head, const char *const values[DIFF_SIDES])
 {
-    const char *values[DIFF_SIDES];
-    for (int side = 0; side < DIFF_SIDES; side++) {
-        values[side] = remark->values[side] != NULL ? remark->values[side] : "NULL";
-    }
-    char ring[32] = "";
-    if (remark->ring >= 0) {
-        snprintf(ring, sizeof(ring), " ring %" PRId64, remark->ring);
-    }
-    char location[128];
-    snprintf(location, sizeof(location), "  process %" PRId64 "%s", remark->process_id, ring);
-    if (remark->column == NULL) {
-        enum diff_side side = remark->values[DIFF_A] != NULL ? DIFF_A : DIFF_B;
-        fprintf(out, "%s (pid %.20s): only in %c\n", location, values[side], side_names[side]);
-        return;
-    }
-    size_t columns = format_width(location) + format_width(remark->column) + format_width(values[DIFF_A]) +
-                     format_width(values[DIFF_B]);
-    if (columns + 16 <= LINE_COLUMNS) {
-        fprintf(out, "%s: %s ", location, remark->column);
+    if (format_width(head) + format_width(values[DIFF_A]) + format_width(values[DIFF_B]) + 14 <= LINE_COLUMNS) {
+        fprintf(out, "%s ", head);
         format_print_safe(out, values[DIFF_A]);
         fputs(" in A, ", out);
         format_print_safe(out, values[DIFF_B]);
         fputs(" in B\n", out);
         return;
     }
-    fprintf(out, "%s: %s\n", location, remark->column);
+    fprintf(out, "%s\n", head);
     for (int side = 0; side < DIFF_SIDES; side++) {
         char cell[CELL_BYTES];
         format_tail(cell, sizeof(cell), values[side], LINE_COLUMNS - 8);
-        fprintf(out, "    %c  %s\n", side_names[side], cell);
+        fprintf(out, "    %c  %s\n", "AB"[side], cell);
     }
 }
 
 static void print_remarks(FILE *out, const struct diff *diff)
 {
-    size_t count = diff->remarks.count;
-    size_t shown = count < diff->entry_limit ? count : diff->entry_limit;
-    if (count == 0) {
-        return;
+    struct cursor remark;
+    open_of(&remark, diff, "SELECT head, is_alone, a, b FROM remark_line ORDER BY place LIMIT ?1", diff->limit);
+    while (cursor_next(&remark)) {
+        const char *const values[] = {cursor_name(&remark, 2), cursor_name(&remark, 3)};
+        if (cursor_integer(&remark, 1) != 0) {
+            fprintf(out, "%s\n", cursor_name(&remark, 0));
+        } else {
+            diff_events_print_remark(out, cursor_name(&remark, 0), values);
+        }
     }
-    fprintf(out, "\n%s difference%s of processes and threads", format_count((int64_t)count).text,
-            count == 1 ? "" : "s");
-    if (shown < count) {
-        fprintf(out, ", the first %s", format_count((int64_t)shown).text);
-    }
-    fputs(diff->with_tables ? "\n" : " (no part of the verdict without --tables)\n", out);
-    for (size_t i = 0; i < shown; i++) {
-        diff_events_print_remark(out, &diff->remarks.items[i]);
-    }
+    cursor_close(&remark);
 }
 
 void diff_events_text(FILE *out, const struct diff *diff)
 {
-    print_verdict(out, diff);
+    print_lines(out, diff, "", "SELECT line FROM verdict_line ORDER BY place", 0);
     diff_events_print_side(out, diff, DIFF_A);
     diff_events_print_side(out, diff, DIFF_B);
-    print_kinds(out, diff);
-    print_fields(out, diff);
+    print_figures(out, diff);
+    print_lines(out, diff, "", "SELECT line FROM list_line WHERE name = 'listed'", 0);
     print_list(out, diff);
+    print_lines(out, diff, "", "SELECT line FROM list_line WHERE name = 'remark'", 0);
     print_remarks(out, diff);
 }
 
 /* ---- JSON ---- */
 
-static struct cJSON *trace_json(const struct diff_trace *trace)
+/* The columns from `column` on, up to `end`, with their names as keys. */
+static void add_members(struct cJSON *object, struct cursor *cursor, int column, int end)
+{
+    for (; column < end; column++) {
+        struct value value = cursor_value(cursor, column);
+        json_add(object, cursor_column_name(cursor, column), value_json(&value));
+    }
+}
+
+static struct cJSON *diff_trace_json(const struct diff *diff, enum diff_side side)
 {
     struct cJSON *object = json_object();
-    json_text(object, "database", database_path(trace->database));
-    json_integer(object, "events", trace->events);
-    json_integer(object, "lost_rows", trace->lost_rows);
-    json_integer(object, "lost_events", trace->lost_events);
-    json_integer(object, "gap_rows", trace->gap_rows);
-    json_integer(object, "gap_events", trace->gap_events);
-    json_integer(object, "without_number", trace->without_number);
-    json_integer(object, "without_thread", trace->without_thread);
-    json_integer(object, "out_of_order", trace->out_of_order);
+    json_text(object, "database", database_path(diff->traces[side]));
+    struct cursor trace;
+    open_of(&trace, diff, "SELECT * FROM trace WHERE side = ?1", side);
+    if (cursor_next(&trace)) {
+        add_members(object, &trace, 1, cursor_column_count(&trace));
+    }
+    cursor_close(&trace);
     struct report_loss loss;
-    report_loss_load(&loss, trace->database);
-    json_add(object, "loss", report_loss_json(trace->database, &loss));
+    report_loss_load(&loss, diff->traces[side]);
+    json_add(object, "loss", report_loss_json(diff->traces[side], &loss));
     return object;
 }
 
-static void add_totals(struct cJSON *object, const struct diff_totals *totals)
-{
-    json_integer(object, "in_both", totals->both);
-    json_integer(object, "only_in_a", totals->alone[DIFF_A]);
-    json_integer(object, "only_in_b", totals->alone[DIFF_B]);
-    json_integer(object, "differing", totals->differing);
-}
-
-static struct cJSON *kinds_json(const struct diff *diff)
-{
-    struct cJSON *array = json_array();
-    for (uint32_t kind = 0; kind < DIFF_KINDS; kind++) {
-        const struct diff_totals *totals = &diff->kinds[kind];
-        if (totals->both + totals->alone[DIFF_A] + totals->alone[DIFF_B] > 0) {
-            struct cJSON *object = json_object();
-            json_text(object, "kind", diff_kind_name(kind));
-            add_totals(object, totals);
-            json_append(array, object);
-        }
-    }
-    return array;
-}
-
-static struct cJSON *fields_json(const struct diff *diff)
+/* An object of names and numbers. */
+static struct cJSON *names_json(const struct diff *diff, const char *sql, int64_t bound)
 {
     struct cJSON *object = json_object();
-    for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
-        if (diff->fields[field] > 0) {
-            json_integer(object, diff_field_name((enum diff_field)field), diff->fields[field]);
-        }
+    struct cursor cursor;
+    for (open_of(&cursor, diff, sql, bound); cursor_next(&cursor);) {
+        json_integer(object, cursor_name(&cursor, 0), cursor_integer(&cursor, 1));
     }
+    cursor_close(&cursor);
     return object;
 }
 
-static void diff_events_print_add_value(struct cJSON *object, const char *key, const struct diff_event *event,
-                                        enum diff_field field)
-{
-    const char *name = diff_value_name(event, field);
-    if ((event->nulls >> field & 1U) != 0) {
-        json_add(object, key, json_null_value());
-    } else if (name != NULL) {
-        json_text(object, key, name);
-    } else {
-        json_integer(object, key, event->values[field]);
-    }
-}
-
-static struct cJSON *field_json(const struct diff *diff, const struct diff_detail *detail, enum diff_field field)
-{
-    static const char *const keys[DIFF_SIDES] = {"a", "b"};
-    static const char *const partner_keys[DIFF_SIDES] = {"a_belongs_to", "b_belongs_to"};
-    struct cJSON *object = json_object();
-    json_text(object, "field", diff_field_name(field));
-    for (int side = 0; side < DIFF_SIDES; side++) {
-        if (field == DIFF_FIELD_FRAMES) {
-            struct stack stack;
-            stack_load(&stack, diff->traces[side].database, detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
-            json_add(object, keys[side], stack_json(&stack, -1));
-            stack_free(&stack);
-        } else {
-            diff_events_print_add_value(object, keys[side], &detail->events[side], field);
-        }
-    }
-    for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID); side++) {
-        int64_t partner = field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->callsite_partners[side];
-        json_integer_or_null(object, partner_keys[side], partner != 0 ? partner : -1);
-    }
-    return object;
-}
-
-static void add_detail(struct cJSON *object, const struct diff *diff, const struct diff_detail *detail)
+/* What differs of an event: whole stacks, and of row numbers what they belonged to before. */
+static struct cJSON *fields_json(const struct diff *diff, int64_t place)
 {
     struct cJSON *fields = json_array();
-    diff_events_print_add_value(object, "kind", &detail->events[DIFF_A], DIFF_FIELD_KIND);
-    json_integer(object, "seq_a", detail->events[DIFF_A].seq);
-    json_integer(object, "seq_b", detail->events[DIFF_B].seq);
-    for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
-        if ((detail->fields >> field & 1U) != 0) {
-            json_append(fields, field_json(diff, detail, (enum diff_field)field));
+    struct cursor cursor;
+    open_of(&cursor, diff,
+            "SELECT field, a, b, a_belongs_to, b_belongs_to, field = 'frames', field IN ('id', 'callsite_id') "
+            "FROM detail WHERE place = ?1 ORDER BY number",
+            place);
+    while (cursor_next(&cursor)) {
+        bool is_stack = cursor_integer(&cursor, 5) != 0;
+        struct cJSON *object = cursor_json(&cursor, is_stack ? 1 : cursor_integer(&cursor, 6) != 0 ? 5 : 3);
+        for (int side = 0; side < DIFF_SIDES && is_stack; side++) {
+            struct stack stack;
+            stack_load(&stack, diff->traces[side], cursor_integer(&cursor, 1 + side));
+            json_add(object, cursor_column_name(&cursor, 1 + side), stack_json(&stack, -1));
+            stack_free(&stack);
         }
+        json_append(fields, object);
     }
-    json_add(object, "fields", fields);
+    cursor_close(&cursor);
+    return fields;
 }
 
-static struct cJSON *entry_json(const struct diff *diff, const struct diff_entry *entry)
+static struct cJSON *list_json(const struct diff *diff)
 {
-    static const char *const whats[] = {
-        [DIFF_ONLY_A] = "only_in_a", [DIFF_ONLY_B] = "only_in_b", [DIFF_DIFFERS] = "differing"};
-    struct cJSON *object = json_object();
-    json_text(object, "what", whats[entry->what]);
-    json_integer(object, "process_id", entry->process_id);
-    json_integer(object, "ring", entry->ring);
-    json_integer(object, "first", entry->first);
-    json_integer(object, "last", entry->last);
-    if (entry->what == DIFF_DIFFERS) {
-        add_detail(object, diff, entry->detail);
-    } else {
-        struct cJSON *kinds = json_object();
-        json_integer(object, "seq", entry->seq);
-        for (size_t i = 0; i < entry->kind_count; i++) {
-            json_integer(kinds, diff_kind_name(entry->kinds[i].kind), entry->kinds[i].events);
+    struct cJSON *array = json_array();
+    struct cursor listed;
+    cursor_open(
+        &listed, diff->two,
+        "SELECT what, process_id, ring, first, last, kind, seq_a, seq_b, seq, rowid FROM listed ORDER BY rowid");
+    while (cursor_next(&listed)) {
+        struct cJSON *object = cursor_json(&listed, 5);
+        bool differs = !cursor_is_null(&listed, 7);
+        add_members(object, &listed, differs ? 5 : 8, differs ? 8 : 9);
+        if (differs) {
+            json_add(object, "fields", fields_json(diff, cursor_integer(&listed, 9)));
+        } else {
+            json_add(object, "kinds",
+                     names_json(diff, "SELECT kind, events FROM run_kind WHERE place = ?1 ORDER BY first",
+                                cursor_integer(&listed, 9)));
         }
-        json_add(object, "kinds", kinds);
+        json_append(array, object);
     }
-    return object;
-}
-
-static struct cJSON *remark_json(const struct diff_remark *remark)
-{
-    struct cJSON *object = json_object();
-    json_text(object, "table", remark->table);
-    json_integer(object, "process_id", remark->process_id);
-    json_integer_or_null(object, "ring", remark->ring);
-    if (remark->column == NULL) {
-        json_text(object, "only_in", remark->values[DIFF_A] != NULL ? "a" : "b");
-        return object;
-    }
-    json_text(object, "column", remark->column);
-    json_text(object, "a", remark->values[DIFF_A]);
-    json_text(object, "b", remark->values[DIFF_B]);
-    return object;
+    cursor_close(&listed);
+    return array;
 }
 
 static struct cJSON *remarks_json(const struct diff *diff)
 {
     struct cJSON *array = json_array();
-    for (size_t i = 0; i < diff->remarks.count && i < diff->entry_limit; i++) {
-        json_append(array, remark_json(&diff->remarks.items[i]));
+    struct cursor remark;
+    open_of(&remark, diff, "SELECT * FROM remark ORDER BY rowid LIMIT ?1", diff->limit);
+    while (cursor_next(&remark)) {
+        struct cJSON *object = cursor_json(&remark, 3);
+        bool is_alone = !cursor_is_null(&remark, 3);
+        add_members(object, &remark, is_alone ? 3 : 4, is_alone ? 4 : 7);
+        json_append(array, object);
     }
+    cursor_close(&remark);
     return array;
 }
 
 void diff_events_json(FILE *out, const struct diff *diff)
 {
-    static const char *const runs[] = {
-        [DIFF_RUNS_UNKNOWN] = "unknown", [DIFF_RUNS_SAME] = "same", [DIFF_RUNS_OTHER] = "other"};
-    struct diff_totals all = diff_totals_all(diff);
     struct cJSON *object = json_object();
-    struct cJSON *entries = json_array();
-    json_bool(object, "equal", diff_is_equal(diff));
-    json_text(object, "run", runs[diff->runs]);
-    json_add(object, "a", trace_json(&diff->traces[DIFF_A]));
-    json_add(object, "b", trace_json(&diff->traces[DIFF_B]));
-    json_integer(object, "rings", diff->rings);
-    add_totals(object, &all);
-    json_add(object, "kinds", kinds_json(diff));
-    json_add(object, "fields", fields_json(diff));
-    json_integer(object, "callsites", diff->callsite_pairs);
-    json_integer(object, "callsites_differing", diff->callsite_pairs_odd);
-    json_integer(object, "differences_all", diff->entries_all);
-    for (size_t i = 0; i < diff->entry_count; i++) {
-        json_append(entries, entry_json(diff, &diff->entries[i]));
+    struct cursor verdict;
+    cursor_open(&verdict, diff->two,
+                "SELECT run, rings, in_both, only_in_a, only_in_b, differing, callsites, callsites_differing, "
+                "differences_all, tables_all FROM verdict");
+    if (cursor_next(&verdict)) {
+        json_bool(object, "equal", diff->is_equal);
+        add_members(object, &verdict, 0, 1);
+        json_add(object, "a", diff_trace_json(diff, DIFF_A));
+        json_add(object, "b", diff_trace_json(diff, DIFF_B));
+        add_members(object, &verdict, 1, 6);
+        json_add(object, "kinds", query_json(diff->two, "SELECT * FROM kind_total ORDER BY rowid", 0));
+        json_add(object, "fields", names_json(diff, "SELECT * FROM field_total ORDER BY rowid", 0));
+        add_members(object, &verdict, 6, 9);
+        json_add(object, "differences", list_json(diff));
+        json_bool(object, "with_tables", diff->with_tables);
+        add_members(object, &verdict, 9, 10);
+        json_add(object, "tables", remarks_json(diff));
     }
-    json_add(object, "differences", entries);
-    json_bool(object, "with_tables", diff->with_tables);
-    json_integer(object, "tables_all", (int64_t)diff->remarks.count);
-    json_add(object, "tables", remarks_json(diff));
+    cursor_close(&verdict);
     json_print(object, out);
 }
