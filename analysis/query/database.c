@@ -285,7 +285,7 @@ int database_open_other(const char *path, struct database **database_out, struct
     int error = database_file_check_other(path, &file, message);
     *database_out = NULL;
     VARVE_THEN(error, open_file(path, file.is_wal, database_out, message));
-    if (error == VARVE_OK) {
+    if (*database_out != NULL) {
         (*database_out)->is_other = true;
     }
     return error;
