@@ -118,6 +118,7 @@ test_includes() {
 
 test_sizes() {
     plant; sizes good "clean tree" ""
+    plant; cp trace/format/ring.c trace/store/other.c; sizes bad "a name twice" "ring_one() is in"
     plant; repeat 40 "line" >>analysis/cli/README.md; sizes bad "a long README" "analysis/cli/README.md: 41 lines"
     plant; repeat 2000 "int x;" >>trace/format/ring.c; sizes good "a long file" ""
     plant; { echo "static int f(int a)"; echo "{"; repeat 68 "    a++;"; echo "}"; } >>trace/format/ring.c

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-LAYER_FOLDERS = ("trace", "alloc", "storage", "analysis", "tests")
+LAYER_FOLDERS = ("base", "trace", "alloc", "storage", "analysis", "tests")
 SKIPPED_FOLDERS = {".git", "__pycache__", ".venv", "node_modules"}
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 

@@ -281,7 +281,7 @@ static const struct {
     {"pinned_free_catch_all", "came after PyTorch 2.11, whose rules hold here; remove it"},
 };
 
-static const struct option *option_find(const char *name)
+static const struct option *config_text_option_find(const char *name)
 {
     for (size_t i = 0; i < OPTIONS; i++) {
         if (strcmp(options[i].name, name) == 0) {
@@ -347,7 +347,7 @@ static int read_options(struct parse *parse, bool is_early)
 {
     const struct config_tokens *tokens = parse->tokens;
     for (size_t at = 0; at < tokens->count; at++) {
-        const struct option *option = option_find(config_tokens_text(tokens, at));
+        const struct option *option = config_text_option_find(config_tokens_text(tokens, at));
         if (option == NULL) {
             return config_text_fail_unknown(parse, at);
         }

@@ -46,7 +46,6 @@ int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, str
 
 struct file_kind;
 struct input_source;
-struct prefetch;
 
 /* The reader moves `next` up to `end` as it likes; all else is input_stream.c's. */
 struct input_stream {
@@ -89,8 +88,6 @@ static inline uint64_t input_stream_offset(const struct input_stream *stream)
  * What a stream reads from: a file or memory, plain or compressed as its first bytes say. Owns the file and the
  * decompressor; called by input_stream.c, and from the second window on by the thread of input_prefetch.c.
  */
-
-struct input_source;
 
 /// `path` is copied; `file` is closed at the end; -1: `bytes` of `memory` instead. `total`: 0 if unknown.
 struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes, uint64_t total);

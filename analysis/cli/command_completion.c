@@ -100,7 +100,7 @@ static void print_option(FILE *out, const struct option_spec *option)
     }
 }
 
-static void print_options(FILE *out, const struct command *command, int last, char *const words[])
+static void command_completion_print_options(FILE *out, const struct command *command, int last, char *const words[])
 {
     const struct option_spec *const lists[] = {command->options, options_common(command)};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
@@ -165,7 +165,7 @@ static void print_words(FILE *out, const struct command *command, int last, char
     if (only_operands || word[0] != '-') {
         print_operand(out, command, operands, last);
     } else if (word[1] == '\0' || word[name_bytes(word)] == '\0') {
-        print_options(out, command, last, words);
+        command_completion_print_options(out, command, last, words);
     } else {
         print_value(out, option_of_word(command, word), word, name_bytes(word) + (word[1] == '-' ? 1 : 0));
     }

@@ -84,7 +84,7 @@ static void command_manual_print_option(FILE *out, const struct option_spec *opt
     command_manual_print_text(out, option->help);
 }
 
-static void print_options(FILE *out, const struct option_spec *option)
+static void command_manual_print_options(FILE *out, const struct option_spec *option)
 {
     for (; option->kind != OPTION_END; option++) {
         if (option_is_shown(option)) {
@@ -106,7 +106,7 @@ static void print_command(FILE *out, const struct command *command)
     print_use(out, command);
     fputs(".PP\n", out);
     command_manual_print_text(out, command->purpose);
-    print_options(out, command->options);
+    command_manual_print_options(out, command->options);
 }
 
 static void print_policy(FILE *out, const char *policy)
@@ -182,7 +182,7 @@ static bool fill_in(FILE *out, const char *what, struct named *named)
     } else if (strcmp(what, "examples") == 0) {
         print_examples(out);
     } else if (strcmp(what, "common options") == 0) {
-        print_options(out, options_common(&command_report));
+        command_manual_print_options(out, options_common(&command_report));
         command_manual_print_option(out, &option_help);
     } else if (strcmp(what, "synopsis") == 0) {
         for (size_t i = 0; command_table[i] != NULL; i++) {

@@ -47,8 +47,6 @@ bool export_has_protobuf(void);
 
 /* Formats that the Python package writes, since pyarrow has them: the package is run as a program. */
 
-struct varve_message;
-
 struct python_export {
     const char *database;
     const char *format;    /* parquet, arrow */
@@ -64,9 +62,6 @@ struct python_export {
 int export_by_python(const struct python_export *request, struct varve_message *message);
 
 /* Call trees as exports want them: whole, with a note where there is nothing to show. */
-
-struct export_request;
-struct varve_message;
 
 /// Nothing is left out but what no tree holds. Owner: the caller, by call_tree_free, also after an error.
 int export_tree_load(struct call_tree *tree, const struct export_request *request, enum call_tree_metric metric,

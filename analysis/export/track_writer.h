@@ -95,8 +95,6 @@ void track_event_text(struct track_event *event, const char *name, const char *t
  */
 
 struct lane;
-struct track_event;
-struct track_writer;
 
 struct lanes {
     struct track_writer *writer; /* borrowed */

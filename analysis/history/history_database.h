@@ -59,11 +59,6 @@ int history_read_requests(struct database *database, struct history *history, st
  * of them than its allocators' events name. It owns the nodes in memory. history_database.c asks.
  */
 
-struct database;
-struct history;
-struct history_stacks;
-struct varve_message;
-
 /// Both must outlive it. Errors of the database: database_error. Owner: the caller, by history_stacks_free.
 struct history_stacks *history_stacks_new(struct database *database, struct history *history);
 /// The stack of a call site; 0, the empty one, if there is none.
@@ -76,9 +71,6 @@ void history_stacks_free(struct history_stacks *stacks);
  * What a snapshot has beside events, call sites, settings and segments, in the database that it is imported into: so
  * that an export of the database gives the snapshot back. A text of `meta` for each device and one for the whole.
  */
-
-struct database;
-struct history_stacks;
 
 /* Numbers of events of one device, rising. */
 struct history_numbers {

@@ -56,7 +56,6 @@ void record_histories(const char *prefix, bool may_replace, struct progress *pro
  */
 
 struct import_pools;
-struct progress;
 
 /// Of all devices of the history, which is borrowed; where events contradict each other, all pools are the allocator's
 /// own. Owner: the caller, by import_pools_free.

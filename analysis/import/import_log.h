@@ -47,8 +47,6 @@ int nsight_read(const char *path, struct import_requests *requests, struct progr
  * log's lock was taken.
  */
 
-struct input_stream;
-
 /// Whether the line can be the first one of a log: its header, or a call.
 bool rmm_is_line(const char *line, size_t bytes);
 /// One log, of one device. The entries' numbers are those of its lines, `first` more. Takes the stream. Errors: those
@@ -67,8 +65,6 @@ int rmm_read(struct input_stream *input, unsigned device, uint64_t first, struct
  * for. A memory event's call site is what was running on its thread at its time: operators, and with with_stack=True
  * Python's functions.
  */
-
-struct input_stream;
 
 /// Numbers of entries are those of the events in the file. Takes the stream; files of any size are read in one go, with
 /// 64 bytes for each event of memory or code. Errors: VARVE_ERROR_FORMAT (no trace, or without events of memory),

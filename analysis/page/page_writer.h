@@ -60,7 +60,6 @@ extern const char *const page_scripts[]; /* ends with NULL */
 /* Call trees of each domain by each metric, for the flame graph of the page. */
 
 struct database;
-struct page_writer;
 struct varve_message;
 
 /// Errors: those of call_tree_load. What is below FLAME_NODES_MAX nodes is whole; larger trees leave out their smallest
@@ -72,9 +71,6 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
  * each caching allocator.
  */
 
-struct database;
-struct page_writer;
-
 void curves_write(struct database *database, struct page_writer *writer);
 /// Reads every event; nothing where no allocator reserved anything.
 void curves_ladder_write(struct database *database, struct page_writer *writer);
@@ -85,9 +81,7 @@ void curves_ladder_write(struct database *database, struct page_writer *writer);
  * left out: what is used of the address space lies in bands, one above the other.
  */
 
-struct database;
 struct page_allocation;
-struct page_writer;
 
 #define ADDRESS_MAPS_MAX 6
 #define ADDRESS_MAP_BLOCKS_MAX 10000 /* that are shown exactly: the largest by size times lifetime */
@@ -117,10 +111,6 @@ void address_maps_free(struct address_maps *maps);
  * them. A moment is a row of the view `timeline`, whose `allocated` is what the lines add up to, or the
  * peak of a domain.
  */
-
-struct database;
-struct page_allocation;
-struct page_writer;
 
 #define LIVE_MOMENTS_MAX 240
 #define LIVE_ROWS_MAX 60000 /* series and lines: what comes after these counts as the rest of its series */
@@ -166,8 +156,6 @@ void live_free(struct live *live);
  * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation. The
  * user's line of each call site is read before: a join would be made five million times.
  */
-
-struct database;
 
 #define PAGE_NEVER INT64_MAX
 

@@ -117,7 +117,6 @@ void callsite_location_load(struct callsite_row *row, struct database *database)
 void callsite_location_free(struct callsite_row *row);
 
 struct cJSON;
-struct database;
 
 struct callsite_rank_info {
     const char *key;   /* in JSON */
@@ -160,10 +159,6 @@ void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsit
 char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size_t columns);
 
 /* The frames of a call site, and their printing as text and JSON. Loading ends early on a database error. */
-
-struct cJSON;
-struct callsite_row;
-struct database;
 
 struct stack_frame {
     int64_t depth, line, pc; /* pc -1: Python */

@@ -127,8 +127,6 @@ const char *database_library_version(void);
 /* What a file is, judged before SQLite touches it. Called by database.c, and by history, which takes other files as
  * well. */
 
-struct varve_message;
-
 struct database_file {
     bool is_wal; /* left in WAL mode, or with a log beside it that is of no use: must be read as immutable */
 };

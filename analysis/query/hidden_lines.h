@@ -21,8 +21,6 @@ int database_hide(struct database *database, const char *const *patterns, size_t
 
 /* A file of patterns that the user has written: one of the configuration folder, or one that an option names. */
 
-struct varve_message;
-
 /// NAME of $XDG_CONFIG_HOME/varve, or of ~/.config/varve. `*text_out` is NULL if there is none, or it is another
 /// user's. Owner of the text: the caller, by free. `path`: where it was looked for, for messages. Errors: IO, INVALID
 /// (larger than 1 MiB).

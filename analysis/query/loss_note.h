@@ -64,9 +64,6 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
 
 /* A recording that began when its program ran already (`varve attach`): what it can't know. */
 
-struct cJSON;
-struct database;
-
 /// In a sentence; "" for a recording from the program's start.
 void report_attached_words(char *text, size_t bytes, struct database *database);
 /// attached_pid and frees_unknown; nothing for a recording from the start.
@@ -77,8 +74,6 @@ void report_attached_json(struct cJSON *object, struct database *database);
  * needs events that are not there is refused with it. And that a history had no times.
  */
 
-struct cJSON;
-struct database;
 struct varve_message;
 
 /// Every event has a row.

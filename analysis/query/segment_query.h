@@ -61,9 +61,6 @@ void segment_map(const struct varve_layout *layout, const struct segment_item *i
 
 /* The answer of `varve segments`: totals first, then what is cached and unused, then segments and their blocks. */
 
-struct database;
-struct segments_state;
-
 struct listing {
     int64_t top; /* empty segments, holes, and segments in use that are listed of each allocator */
     bool with_map, with_blocks;
@@ -80,7 +77,6 @@ void listing_json(FILE *out, struct database *database, const struct segments_st
  */
 
 struct cJSON;
-struct database;
 
 #define LADDER_FIGURES 9
 
@@ -98,9 +94,6 @@ void ladder_print(FILE *out, const struct ladder_figures *figures);
 struct cJSON *ladder_json(const struct ladder_figures *figures);
 
 /* What the numbers of streams and pools in a trace stand for. Called by segment_listing.c and the command `oom`. */
-
-struct database;
-struct segments_part;
 
 struct pool_meaning {
     bool is_small, has_ids;
@@ -120,9 +113,6 @@ void pool_name(struct database *database, const struct segments_part *part, unsi
  * Who allocated the blocks of a layout: a layout knows addresses, the rows of `allocation` know call sites. All blocks
  * that are wanted are looked up in one pass over those rows.
  */
-
-struct database;
-struct segments_part;
 
 /* A place in the program, and when it allocated. */
 struct owner {
@@ -192,8 +182,6 @@ void cached_free(struct cached *cached);
  * A request that a caching allocator could not serve, and the memory of that moment: what was free, why it did not fit,
  * and what of it would have. Called by the command `oom`.
  */
-
-struct database;
 
 #define FAILURE_BLOCKS_MAX 3
 

@@ -21,8 +21,6 @@ struct cJSON *storage_totals_json(struct database *database);
 
 /* Storages that look leaked, by call site and kind: rows of the view storage_leak_callsite, the worst first. */
 
-struct cJSON;
-struct database;
 struct varve_message;
 
 struct storage_leak {

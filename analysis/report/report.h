@@ -68,11 +68,6 @@ extern const size_t report_section_count;
 
 /* The section of `varve report` about CUPTI, and its member in the JSON. */
 
-struct cJSON;
-struct database;
-struct report_options;
-struct report_section;
-
 /// Did CUPTI record allocations beside the CUDA recorder?
 bool report_cupti_is_checked(struct database *database);
 /// Do both have the same ones?
@@ -82,11 +77,6 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
 struct cJSON *report_cupti_json(struct database *database, const struct report_options *options);
 
 /* The sections of `varve report` on what was allocated: functions as report.h tells. */
-
-struct cJSON;
-struct database;
-struct report_options;
-struct report_section;
 
 /// Are there several?
 bool report_has_processes(struct database *database);
@@ -102,11 +92,6 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
 struct cJSON *report_domains_json(struct database *database, const struct report_options *options);
 
 /* The sections of `varve report` on GPU runs. */
-
-struct cJSON;
-struct database;
-struct report_options;
-struct report_section;
 
 #define REPORT_LADDER_ORDER "ORDER BY reserved DESC, process_id, device"
 
@@ -142,11 +127,6 @@ const char *report_cuda_result(int64_t result);
 
 /* The chapter of `varve report` on rematerialization. */
 
-struct cJSON;
-struct database;
-struct report_options;
-struct report_section;
-
 #define REPORT_REMAT_NO_NAME "(no name)"
 
 /// Did a planner run?
@@ -159,11 +139,6 @@ void report_remat_text(FILE *out, struct database *database, const struct report
 struct cJSON *report_remat_json(struct database *database, const struct report_options *options);
 
 /* The chapter of `varve report` on storages. */
-
-struct cJSON;
-struct database;
-struct report_options;
-struct report_section;
 
 /* Functions of the section: see report.h. */
 

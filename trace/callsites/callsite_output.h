@@ -54,9 +54,7 @@ bool resolver_rests(const struct resolver *resolver);
 uint32_t resolver_symbol_count(const struct resolver *resolver);
 void resolver_symbol(const struct resolver *resolver, uint32_t number, struct store_symbol *symbol_out);
 
-struct callsites;
 struct store;
-struct varve_message;
 
 struct output_row {
     uint32_t parent, symbol;

@@ -63,7 +63,6 @@ void collect_rss_end(struct traced_process *process);
 
 /* Processes of the recording come and go. */
 
-struct collector;
 struct session_directory;
 
 struct traced_process {
@@ -139,9 +138,6 @@ uint32_t collect_processes_missing(const struct collector *collector);
 
 /* Programs whose heap no hook sees, because an allocator is linked into them. */
 
-struct collector;
-struct traced_process;
-
 /* What was found out about an executable. */
 #define KNOWN_PROGRAMS 64U
 struct known_program {
@@ -161,7 +157,6 @@ int collect_allocator_launched(struct collector *collector, const char *path);
 
 /* Figures of the recording for whoever watches it (`varve top`): once a second, and only while somebody does. */
 
-struct collector;
 struct live;
 
 /* All zero: nobody has watched. */
@@ -179,8 +174,6 @@ void collect_live_end(struct collector *collector);
 void collect_live_close(struct collector *collector);
 
 /* How much memory and disk the rings of all processes may have together. */
-
-struct collector;
 
 #define BOUNDS_GROUPS 16U /* different sets of control groups that are looked at */
 
@@ -378,16 +371,11 @@ void collect_lttng_path(const char *database_path, char *path, size_t bytes);
 
 /* Memory for rings and call-site files of programs that can't open or enlarge files any more. */
 
-struct collector;
-
 /// Give what producers have asked for (struct session_growth), or refuse it, and keep slots of the reserve ready. In
 /// each round: nothing is done where nothing is wanted.
 void collect_grants(struct collector *collector);
 
 /* How much of what happens the database keeps (enum varve_keep). */
-
-struct collector;
-struct varve_message;
 
 /// Before the program starts: what collector->keep and bytes_max say, into the database and in force.
 int collect_keep_begin(struct collector *collector);
@@ -404,7 +392,6 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
 
 /* Programs that were run and could not be recorded. */
 
-struct collector;
 struct process_identity;
 
 int collect_execs_open(struct collector *collector);
@@ -427,9 +414,6 @@ int collect_execs_finish(struct collector *collector);
 
 /* Ring numbers that processes took, and their files. */
 
-struct collector;
-struct traced_process;
-
 /// A number without a file: hold the merge at the time before it was taken. False: waited long enough.
 bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound, uint64_t *bound);
 /// The rings of an interrupted recording that have no file any more and no complete row.
@@ -445,10 +429,7 @@ int collect_rings_discover(struct collector *collector, struct traced_process *p
 
 /* Rings and processes that ended: their rows become final, their files go after the commit. */
 
-struct collector;
 struct process_control;
-struct ring_reader;
-struct traced_process;
 
 /// After a commit: remove the files of what was retired before it.
 void collect_files_remove(struct collector *collector);
@@ -470,9 +451,6 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
  * commit; with 20 us, 2 of 1,000 runs under load on 16 cores had a free before its allocation. */
 #define MERGE_HOLD_BACK_NS 200000
 
-struct collector;
-struct varve_message;
-
 /// Take every record older than collector->watermark, oldest first.
 int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message);
 
@@ -482,9 +460,6 @@ int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_mes
  */
 
 struct ring_header;
-struct session_directory;
-struct traced_process;
-struct varve_message;
 
 struct ring_reader {
     struct traced_process *process;

@@ -173,10 +173,7 @@ int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_
 
 /* The recording directory that a rebuild makes for the collector. One thread calls all of it. */
 
-struct rebuild_process;
-struct rebuild_ring;
 struct varve_message;
-struct varve_rebuild;
 
 /// What the headers of all rings will say, in one go through the records.
 int rebuild_rings_measure(const struct varve_rebuild *rebuild, struct varve_message *message);

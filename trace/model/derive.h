@@ -60,23 +60,16 @@ int derive_check(const struct derive *derive, struct varve_message *message);
 /* mmap, munmap and mremap. */
 
 struct derive_step;
-struct varve_message;
 
 int derive_mmap(struct derive_step *step, struct varve_message *message);
 int derive_munmap(struct derive_step *step, struct varve_message *message);
 
 /* Named phases of the program (varve_mark_begin, varve_mark_end). */
 
-struct derive_step;
-struct varve_message;
-
 /// Take a MARK_BEGIN or MARK_END: a row of `mark` begins, or the innermost one of this name in the process ends.
 int derive_mark(const struct derive_step *step, struct varve_message *message);
 
 /* The malloc family. */
-
-struct derive_step;
-struct varve_message;
 
 int derive_heap_alloc(struct derive_step *step, struct varve_message *message);
 int derive_heap_free(struct derive_step *step, struct varve_message *message);
@@ -84,11 +77,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
 
 /* What follows from the events of the storage layer: a row for each storage and view. */
 
-struct derive;
 struct derive_process;
-struct derive_step;
-struct event;
-struct varve_message;
 
 /// Take an event of that group, whose device is the trace's number already; the event stays as it is.
 int derive_storage(const struct derive_step *step, struct varve_message *message);
@@ -98,12 +87,7 @@ int derive_storages_check(const struct derive *derive, unsigned process_id, stru
 
 /* The events of caching allocators. */
 
-struct derive;
 struct derive_device;
-struct derive_process;
-struct derive_step;
-struct event;
-struct varve_message;
 
 /// The allocator of the event, made if it is new, and space for what one event needs; before anything else.
 int derive_device_prepare(struct derive *derive, struct derive_process *process, const struct event *event,
@@ -125,8 +109,6 @@ int derive_device_check(const struct derive *derive, const struct derive_process
  * figures added up.
  */
 
-struct derive;
-
 /* One part in so many of a domain's bytes, allocations, bytes at its peak, or bytes live at the end is not small. */
 #define JOIN_SHARE 10000U
 
@@ -144,9 +126,7 @@ int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit);
 
 /* Layouts written down now and then, so that any moment is a few thousand events away. */
 
-struct derive;
 struct derive_keyframe;
-struct varve_message;
 
 /// After an event: encode every allocator that changed, if enough events have passed since the last time.
 void keyframes_step(struct derive *derive, uint64_t seq);

@@ -55,8 +55,6 @@ void names_close(struct derive_names *names); /* NULL is allowed */
 
 /* Memory by stream. */
 
-struct derive;
-
 /* A row of `stream_stat`. */
 struct derive_stream {
     uint32_t process_id;

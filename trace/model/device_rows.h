@@ -44,11 +44,6 @@ void derive_api_free(struct derive_process *process);
 void derive_api_thread_free(struct derive_thread *thread);
 int derive_api_check(const struct derive *derive, uint32_t process_id, struct varve_message *message);
 
-struct derive;
-struct derive_step;
-struct event;
-struct varve_message;
-
 /* What an index holds are numbers of block rows. */
 struct api_index {
     struct index live;
@@ -121,11 +116,6 @@ void api_describe(const struct api_step *step, uint64_t number);
 void api_describe_row(const struct api_step *step, uint64_t number);
 
 /* Physical memory of a device and its mappings. */
-
-struct api_index;
-struct api_step;
-struct derive;
-struct event;
 
 bool vmm_reserve(const struct api_step *step); /* false without memory */
 void vmm_create(const struct api_step *step);

@@ -140,8 +140,6 @@ void layout_segments_tidy(struct varve_layout *layout);
 
 /* A layout as bytes: the keyframes of a database. */
 
-struct varve_layout;
-
 /// The most bytes that the layout may take.
 size_t layout_encode_bound(const struct varve_layout *layout);
 /// Encode into so many bytes; returns how many it took.
@@ -157,9 +155,6 @@ size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes);
  * blocks in use or pending; what is fresh was handed out to no block since it was mapped; the parts of an island and
  * the sums follow from these.
  */
-
-struct layout_block;
-struct varve_layout;
 
 struct island {
     uint64_t active; /* bytes of blocks in use or pending */

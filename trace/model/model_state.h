@@ -185,7 +185,6 @@ struct derive_remat;
 struct derive_remat_process;
 struct derive_streams;
 struct event;
-struct varve_message;
 
 struct islands;
 struct varve_layout;

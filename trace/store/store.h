@@ -89,7 +89,6 @@ void store_close(struct store *store);
 /* The rows of `allocation`, which go into the database while the program runs. */
 
 struct derive;
-struct varve_message;
 
 /* So many of the newest rows may still be closed soon, and are in memory anyway. */
 #define ALLOCATIONS_BEHIND ((uint64_t)1 << 16)
@@ -103,10 +102,6 @@ int allocations_finish(struct store *store, struct derive *derive, store_progres
 
 /* What the derivation gathered becomes tables of the database. */
 
-struct varve_message;
-
-struct derive;
-
 /// After the last event: write allocation, storage, callsite_stat, total_stat, sample, segment, oom, mark, keyframe
 /// into the store, and of the device API device, process_device, stream, pool, device_call_stat, stream_stat,
 /// device_memory, device_event. `progress` may be NULL.
@@ -114,11 +109,6 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message);
 
 /* Rows of the small tables. Text pointers are borrowed for the call, NULL is SQL NULL. Inside the open transaction. */
-
-struct store_ring_position;
-struct varve_message;
-
-struct store;
 
 int store_meta_text(struct store *store, const char *key, const char *value);
 int store_meta_integer(struct store *store, const char *key, int64_t value);
@@ -200,10 +190,6 @@ int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t pr
                           uint32_t count);
 
 /* The rows of `storage`, which go into the database while the program runs, as those of `allocation` do. */
-
-struct derive;
-struct store;
-struct varve_message;
 
 /* So many of the newest ones may still be destroyed soon. */
 #define STORAGES_BEHIND ((uint64_t)1 << 14)

@@ -63,8 +63,6 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
 
 /* Units, functions, inlined calls, lines. */
 
-struct symbols;
-struct symbols_module;
 struct symbols_frame;
 
 /// List the units of module->dwarf.
