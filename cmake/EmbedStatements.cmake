@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Statements of SQL as C string constants: cmake -DINPUTS=… (separated by blanks) -DOUTPUT=….c -DHEADER=….h
-# -DSOURCE_DIR=… -P EmbedStatements.cmake. A line "-- statement NAME" begins each; codes stand by their names.
+# -P EmbedStatements.cmake. A line "-- statement NAME" begins each; codes stand by their names.
 include(${CMAKE_CURRENT_LIST_DIR}/SqlCodes.cmake)
 separate_arguments(INPUTS UNIX_COMMAND "${INPUTS}")
 set(source "#include \"statements_generated.h\"\n")

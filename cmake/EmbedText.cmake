@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A text file as a C string constant: cmake -DINPUT=… -DOUTPUT=… -DSYMBOL=… -DSOURCE_DIR=… -P EmbedText.cmake
+# A text file as a C string constant: cmake -DINPUT=… -DOUTPUT=… -DSYMBOL=… -P EmbedText.cmake
 # Bytes as numbers, because string literals have a length limit. In SQL codes stand by their names (SqlCodes.cmake).
 include(${CMAKE_CURRENT_LIST_DIR}/SqlCodes.cmake)
 if(INPUT MATCHES "\\.sql$")

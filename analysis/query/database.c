@@ -228,9 +228,9 @@ static int open_file(const char *path, bool is_wal, struct database **database_o
     }
     free(uri);
     if (code != SQLITE_OK) {
-        int error =
-            varve_message_set(message, code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_DATABASE, "%s: %s",
-                              path, code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(database->sqlite));
+        const int error = code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_DATABASE;
+        (void)varve_message_set(message, error, "%s: %s", path,
+                                code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(database->sqlite));
         database_close(database);
         return error;
     }
@@ -285,7 +285,7 @@ int database_open_other(const char *path, struct database **database_out, struct
     int error = database_file_check_other(path, &file, message);
     *database_out = NULL;
     VARVE_THEN(error, open_file(path, file.is_wal, database_out, message));
-    if (*database_out != NULL) {
+    if (error == VARVE_OK) {
         (*database_out)->is_other = true;
     }
     return error;
@@ -487,13 +487,12 @@ const char *database_library_version(void)
 /* ---- cursors ---- */
 
 /* NULL: the statement is new, or under way. */
-static sqlite3_stmt *kept_find(struct database *database, const char *sql)
+static struct kept_statement *kept_find(struct database *database, const char *sql)
 {
     for (size_t i = 0; i < database->kept_count; i++) {
         struct kept_statement *kept = &database->kept[i];
         if (!kept->is_open && strcmp(sqlite3_sql(kept->statement), sql) == 0) {
-            kept->is_open = true;
-            return kept->statement;
+            return kept;
         }
     }
     return NULL;
@@ -505,14 +504,15 @@ void cursor_open(struct cursor *cursor, struct database *database, const char *s
     if (database->error != VARVE_OK) {
         return;
     }
-    cursor->statement = kept_find(database, sql);
-    if (cursor->statement != NULL) {
-        return;
-    }
-    if (sqlite3_prepare_v2(database->sqlite, sql, -1, &cursor->statement, NULL) != SQLITE_OK) {
+    cursor->kept = kept_find(database, sql);
+    if (cursor->kept != NULL) {
+        cursor->kept->is_open = true;
+        cursor->statement = cursor->kept->statement;
+    } else if (sqlite3_prepare_v2(database->sqlite, sql, -1, &cursor->statement, NULL) != SQLITE_OK) {
         set_error(database, false);
     } else if (cursor->statement != NULL && database->kept_count < STATEMENTS_KEPT) {
-        database->kept[database->kept_count++] = (struct kept_statement){cursor->statement, true};
+        cursor->kept = &database->kept[database->kept_count++];
+        *cursor->kept = (struct kept_statement){cursor->statement, true};
     }
 }
 
@@ -599,21 +599,14 @@ void cursor_reset(struct cursor *cursor)
 
 void cursor_close(struct cursor *cursor)
 {
-    struct database *database = cursor->database;
-    size_t i = 0;
-    if (cursor->statement == NULL) {
-        return; /* also a cursor that was never opened */
-    }
-    while (i < database->kept_count && database->kept[i].statement != cursor->statement) {
-        i++;
-    }
-    if (i < database->kept_count) {
+    if (cursor->kept != NULL) {
         sqlite3_reset(cursor->statement);
         sqlite3_clear_bindings(cursor->statement); /* texts are borrowed */
-        database->kept[i].is_open = false;
+        cursor->kept->is_open = false;
     } else {
         sqlite3_finalize(cursor->statement);
     }
+    cursor->kept = NULL;
     cursor->statement = NULL;
 }
 

@@ -69,6 +69,7 @@ char *database_meta(struct database *database, const char *key);
 struct cursor {
     struct database *database;
     struct sqlite3_stmt *statement; /* NULL after an error */
+    struct kept_statement *kept;    /* the database keeps it for the next time; NULL: it goes with the cursor */
     bool is_user;                   /* errors are the user's, not the file's */
 };
 
