@@ -80,6 +80,14 @@ def children_of(pid):
     return found
 
 
+def has_open(pid, path):
+    """False also once it has ended."""
+    try:
+        return path in [os.readlink(link) for link in glob.glob(f"/proc/{pid}/fd/*")]
+    except OSError:  # closed meanwhile: what else it has is not known
+        return os.path.exists(f"/proc/{pid}/fd")
+
+
 def program_of(process, name):
     """The child of a running `varve record` that has become the program of that name, or None."""
     for pid in children_of(process.pid):
@@ -516,11 +524,11 @@ class AttachCase(Case):
         return process
 
     def attach(self, pid, *options):
-        """The collector, once the process is recorded and its injector, a child of the collector, has let go of it."""
+        """The collector, once the process is recorded and both it and its injector, its child, have let go of it."""
         collector = start([VARVE, "attach", "-o", self.path, *options, str(pid)])
         self.addCleanup(kill_group, collector)
-        wait_until(lambda: collector.poll() is not None or is_attached(pid) and not children_of(collector.pid),
-                   what="the attaching")
+        wait_until(lambda: collector.poll() is not None or is_attached(pid) and not children_of(collector.pid) and
+                   not has_open(collector.pid, f"/proc/{pid}/personality"), what="the attaching")
         if collector.poll() is not None:
             self.fail(finish(collector))
         return collector

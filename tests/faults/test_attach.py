@@ -699,7 +699,8 @@ class Killed(Attach):
         collector.send_signal(signal.SIGSTOP)
         detach = recording.start([recording.VARVE, "detach", str(process.pid)])
         self.addCleanup(recording.kill_group, detach)
-        recording.wait_until(lambda: pending_signals(collector.pid) >> (signal.SIGTERM - 1) & 1, what="the signal")
+        recording.wait_until(lambda: detach.poll() is not None or
+                             pending_signals(collector.pid) >> (signal.SIGTERM - 1) & 1, what="the signal")
         collector.kill()
         collector.wait()
         self.assertIn("varve recover", self.end(detach).err)

@@ -122,7 +122,10 @@ bool symbols_running_frame(struct symbols_running *running, uint64_t pc, struct 
     if (!is_code(elf, frame_out->file_pc)) {
         return false;
     }
-    frame_out->function = dwfl_module_addrname(module, pc);
+    GElf_Off offset;
+    GElf_Sym symbol;
+    frame_out->function = dwfl_module_addrinfo(module, pc, &offset, &symbol, NULL, NULL, NULL);
+    frame_out->function_pc = frame_out->function != NULL ? frame_out->file_pc - offset : 0;
     return true;
 }
 

@@ -20,7 +20,8 @@ struct symbols_running_frame {
     uint64_t pc;          /* of a caller: inside the call */
     uint64_t file_pc;     /* the same as an address of the file */
     const char *path;     /* of the object */
-    const char *function; /* the symbol at or before pc */
+    const char *function; /* the symbol at or before pc: of several names for one place, any of them */
+    uint64_t function_pc; /* where that begins, as an address of the file; 0: unknown */
 };
 
 /// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns

@@ -24,9 +24,12 @@ struct place_range {
     uint64_t start, end;
 };
 
+#define PLACE_UNSAFE_MAX 32U
+
 struct place_rules {
     const struct target *target;
     uint64_t malloc_start, malloc_end; /* of the C library's allocator, in its file */
+    uint64_t unsafe[PLACE_UNSAFE_MAX]; /* where functions of the C library that hold such a lock begin, in its file */
     struct place_range *ranges;        /* where stacks may lie, once asked for; until the end of this process */
     size_t range_count;
 };

@@ -46,9 +46,22 @@ static const char *thread_place_base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+static bool is_unsafe(const struct place_rules *rules, const char *path, const struct symbols_running_frame *frame)
+{
+    bool is_found = false;
+    for (unsigned i = 0; i < PLACE_UNSAFE_MAX && frame->function_pc != 0 && !is_found; i++) {
+        is_found = rules->unsafe[i] == frame->function_pc;
+    }
+    return is_found && strcmp(path, rules->target->libc.path) == 0;
+}
+
 void place_rules_init(struct place_rules *rules, const struct target *target)
 {
     *rules = (struct place_rules){.target = target};
+    _Static_assert(sizeof(unsafe_functions) / sizeof(unsafe_functions[0]) <= PLACE_UNSAFE_MAX, "room for each");
+    for (unsigned i = 0; unsafe_functions[i] != NULL; i++) {
+        rules->unsafe[i] = symbols_file_function(target->libc.path, unsafe_functions[i]);
+    }
     (void)symbols_file_span(target->libc.path, allocator_functions, &rules->malloc_start, &rules->malloc_end);
 }
 
@@ -79,7 +92,7 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
         judgement->place |= is_innermost || !thread_place_is_among(function, waiting_hooks) ? PLACE_RECORDER : 0U;
     } else if (strncmp(thread_place_base_name(path), "ld-linux", 8) == 0 ||
                strncmp(thread_place_base_name(path), "ld-2.", 5) == 0 ||
-               thread_place_is_among(function, unsafe_functions)) {
+               thread_place_is_among(function, unsafe_functions) || is_unsafe(rules, path, frame)) {
         judgement->place |= PLACE_LOADER;
     } else if (strcmp(path, rules->target->libc.path) == 0) {
         if (frame->file_pc >= rules->malloc_start && frame->file_pc < rules->malloc_end) {
