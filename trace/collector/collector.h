@@ -175,12 +175,10 @@ void collect_live_close(struct collector *collector);
 
 /* How much memory and disk the rings of all processes may have together. */
 
-#define BOUNDS_GROUPS 16U /* different sets of control groups that are looked at */
-
 struct collect_bounds {
     uint64_t spill_bytes_asked, spill_bytes_disk; /* for all pieces, as the user says, or 0; on the disk alone */
     uint64_t memory_bytes;                        /* of the memory file system; 0: not known */
-    char *groups[BOUNDS_GROUPS];                  /* of the collector and of processes, as /proc/PID/cgroup has them */
+    char *groups[SESSION_GROUPS_MAX];             /* of the collector and of processes, as /proc/PID/cgroup has them */
     size_t group_count;
 };
 

@@ -75,7 +75,7 @@ void collect_bounds_process(struct collector *collector, int32_t pid)
 {
     struct collect_bounds *bounds = &collector->bounds;
     char groups[GROUP_BYTES];
-    if (bounds->spill_bytes_disk == 0 || bounds->group_count == BOUNDS_GROUPS ||
+    if (bounds->spill_bytes_disk == 0 || bounds->group_count == SESSION_GROUPS_MAX ||
         !free_memory_groups("", pid, groups, sizeof(groups))) {
         return;
     }
@@ -86,8 +86,10 @@ void collect_bounds_process(struct collector *collector, int32_t pid)
     }
     bounds->groups[bounds->group_count] = strdup(groups);
     if (bounds->groups[bounds->group_count] != NULL) {
-        bounds->group_count++;
+        const size_t i = bounds->group_count++;
         collect_bounds_round(collector);
+        __atomic_store_n(&collector->directory.control->groups_bounded[i], session_groups_number(groups),
+                         __ATOMIC_RELEASE);
     }
 }
 

@@ -589,6 +589,7 @@ static int start_attached(struct recording *recording, struct varve_message *mes
     struct rusage usage;
     collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
+    collect_bounds_process(collector, recording->options->attach_pid);
     VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
     if (error != VARVE_OK) {
         give_up(recording);

@@ -265,6 +265,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
         if (process->is_ours) {
             collect_bounds_process(collector, process->pid);
         }
+        __atomic_store_n(&control->is_bounded, 1, __ATOMIC_RELEASE);
     }
     claim_status(collector, process);
     replace_older(collector, process);

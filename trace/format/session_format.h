@@ -42,6 +42,7 @@
 #define PROCESS_CONTROL_BYTES 16384U
 #define SESSION_ENVIRONMENT "VARVE_SESSION"
 #define SESSION_STACK_DEPTH_MAX 256U
+#define SESSION_GROUPS_MAX 16U /* different sets of control groups that are looked at */
 
 enum session_overflow {
     SESSION_OVERFLOW_SPILL = 0,
@@ -98,9 +99,21 @@ struct session_control {
     uint64_t heartbeat_ticks;           /* atomic: the clock of records then; for programs that can't read it */
     /* Of the database; one that knows of fewer was cut or changed since its collector died. */
     uint64_t commits;
+    /* Atomic: session_groups_number of the control groups whose memory bounds what rings may have; 0: none more. */
+    uint64_t groups_bounded[SESSION_GROUPS_MAX];
 };
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
+
+/// Of the text of /proc/PID/cgroup; never 0. By FNV-1a (RFC 9923).
+static inline uint64_t session_groups_number(const char *text)
+{
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    for (; *text != '\0'; text++) {
+        number = (number ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    }
+    return number | 1;
+}
 
 /* A process, whatever PID namespace gave it its number. */
 struct process_identity {
@@ -301,6 +314,7 @@ struct process_control {
     char exec_path[1024];
     char command_line[4096];     /* arguments separated by NUL, ends with an empty one, cut to fit */
     uint32_t malloc_is_unhooked; /* the program brings its own malloc, which no hook sees */
+    uint32_t is_bounded;         /* the collector has looked at its control groups; atomic */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
     uint32_t rings_made;              /* files of rings that were made complete; atomic */

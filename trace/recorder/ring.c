@@ -24,7 +24,8 @@
 #define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
 #define GRANT_TURNS 1000U           /* of waiting for the collector, which looks in each of its rounds */
 #define GRANT_TURN_NS 1000000L
-#define GRANT_FACTOR 4U /* how much larger a ring is that the collector lets grow */
+#define BOUNDED_TURNS 500U /* of waiting for it to look at this process for the first time */
+#define GRANT_FACTOR 4U    /* how much larger a ring is that the collector lets grow */
 
 /* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
 static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index, bool is_on_disk,
@@ -78,6 +79,39 @@ static bool memory_reserve(uint64_t bytes)
     }
     __atomic_sub_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL);
     return false;
+}
+
+static uint64_t groups_number(struct recorder_thread *thread)
+{
+    const long length = recorder_read_file("/proc/self/cgroup", thread->path, sizeof(thread->path) - 1);
+    thread->path[length > 0 ? length : 0] = '\0';
+    return session_groups_number(thread->path);
+}
+
+static bool is_bounded(const struct process_control *process, uint64_t number)
+{
+    bool is_known = __atomic_load_n(&process->is_bounded, __ATOMIC_ACQUIRE) != 0;
+    for (unsigned i = 0; i < SESSION_GROUPS_MAX && !is_known; i++) {
+        is_known = __atomic_load_n(&recorder_session()->groups_bounded[i], __ATOMIC_ACQUIRE) == number;
+    }
+    return is_known;
+}
+
+/* Rings that grow before the collector has seen that this process is in a small control group would end it. */
+static void await_bounds(struct recorder_thread *thread)
+{
+    const struct timespec turn = {0, GRANT_TURN_NS};
+    struct process_control *process = recorder_process_current()->control;
+    if (__atomic_load_n(&process->is_bounded, __ATOMIC_ACQUIRE) != 0) {
+        return;
+    }
+    const uint64_t number = groups_number(thread);
+    for (unsigned i = 0; i < BOUNDED_TURNS && !is_bounded(process, number); i++) {
+        if (recorder_collector_is_gone() || recorder_sys_nanosleep(&turn) != 0) {
+            break;
+        }
+    }
+    __atomic_store_n(&process->is_bounded, 1, __ATOMIC_RELEASE); /* there is no second wait */
 }
 
 static void memory_give_back(uint64_t bytes)
@@ -222,6 +256,7 @@ static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_
     if (thread->is_cut_off) {
         return false;
     }
+    await_bounds(thread);
     struct ring_header *ring = thread->ring;
     const char *path = file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, "");
     uint64_t memory = thread->is_on_disk && !recorder_memory_is_scarce() ? 0 : bytes;
