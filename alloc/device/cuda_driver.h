@@ -11,6 +11,7 @@
 #ifndef VARVE_ALLOC_DEVICE_CUDA_DRIVER_H
 #define VARVE_ALLOC_DEVICE_CUDA_DRIVER_H
 
+#include "base/cuda_types.h"
 #include "base/error.h"
 
 #include <stddef.h>
@@ -21,13 +22,6 @@
 /* types */
 
 typedef uint32_t cuda_result; /* 0: success; else of CUDA_RESULT_LIST, or another one */
-typedef int cuda_ordinal;     /* a device */
-typedef uint64_t cuda_address;
-typedef uint64_t cuda_memory; /* a handle of physical memory */
-typedef struct cuda_context_opaque *cuda_context;
-typedef struct cuda_stream_opaque *cuda_stream;
-typedef struct cuda_event_opaque *cuda_event;
-typedef struct cuda_pool_opaque *cuda_pool; /* of stream-ordered memory */
 typedef struct cuda_module_opaque *cuda_module;
 typedef struct cuda_function_opaque *cuda_function;
 
@@ -85,10 +79,6 @@ enum cuda_pointer_attribute {
     CUDA_POINTER_ORDINAL = 9,
 };
 
-enum cuda_pool_attribute {
-    CUDA_POOL_RELEASE_THRESHOLD = 4, /* uint64_t: bytes that it keeps unused */
-};
-
 enum cuda_capture_mode {
     CUDA_CAPTURE_MODE_GLOBAL = 0,
     CUDA_CAPTURE_MODE_RELAXED = 2,
@@ -104,51 +94,16 @@ enum cuda_granularity {
 
 enum cuda_constant {
     CUDA_ALLOCATION_PINNED = 1,
-    CUDA_LOCATION_DEVICE = 1,
     CUDA_HANDLE_TYPE_NONE = 0,
     CUDA_HANDLE_TYPE_FD = 1,
     CUDA_ACCESS_READ_WRITE = 3,
     CUDA_EVENT_NO_TIMING = 2,
     CUDA_STREAM_NON_BLOCKING = 1, /* the default stream does not wait for it, nor it for that */
-    CUDA_STREAM_LEGACY = 1,       /* the default stream by its other name */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
     CUDA_MEMORY_DEVICE = 2,
     CUDA_MEMORY_UNIFIED = 4,  /* an address of any memory: the driver knows which */
     CUDA_HOST_PORTABLE = 1,   /* host memory that is pinned for every context */
     CUDA_ADDRESS_DEFAULT = 0, /* of cuGetProcAddress */
-};
-
-struct cuda_location {
-    int type, id;
-};
-
-/* How physical memory is to be made. */
-struct cuda_memory_kind {
-    int type, handle_types;
-    struct cuda_location location;
-    void *windows_only;
-    unsigned char compression, is_rdma_capable;
-    unsigned short usage;
-    unsigned char reserved[4];
-};
-
-/* How a pool is to be made; max_bytes 0: as much as there is. */
-struct cuda_pool_kind {
-    int type, handle_types;
-    struct cuda_location location;
-    void *windows_only;
-    size_t max_bytes;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-
-struct cuda_access {
-    struct cuda_location location;
-    int flags;
-};
-
-struct cuda_ipc_memory {
-    char bytes[64];
 };
 
 /* Of cuMemcpy2D. Where an end is CUDA_MEMORY_UNIFIED, its address is in `…_device`. */
@@ -169,10 +124,6 @@ struct cuda_copy_2d {
 };
 
 /* functions */
-
-enum cuda_address_status {
-    CUDA_ADDRESS_FOUND = 0,
-};
 
 /* Of cuGetProcAddress, and of the one of CUDA 12 and later. */
 #define CUDA_ADDRESS_GET (const char *symbol, void **function_out, int version, uint64_t flags)

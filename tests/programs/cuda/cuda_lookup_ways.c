@@ -17,7 +17,7 @@ static void *find(const char *way, const char *exported, const char *symbol, int
 {
     uint64_t own = (flags & CUDA_HOOK_PER_THREAD) != 0 ? CUDA_ADDRESS_PER_THREAD : 0;
     void *found = NULL;
-    int status = -1;
+    enum cuda_address_status status = 99; /* not set */
     if (strcmp(way, "address") == 0) {
         return address(symbol, &found, version, own) == 0 ? found : NULL;
     }
@@ -76,7 +76,7 @@ static void run_strange(void)
 {
     void *found = NULL;
     void *wanted = dlsym(library, "cuMemAlloc");
-    int status = -1;
+    enum cuda_address_status status = 99; /* not set */
     dlerror();
     wrong_if(dlsym(library, "cuMemAlloc_v2") == NULL || dlerror() != NULL, "an answer leaves an error behind");
     wrong_if(dlsym(library, "cuNothing") != NULL || dlerror() == NULL, "dlerror does not report of another name");

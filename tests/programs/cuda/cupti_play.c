@@ -92,7 +92,7 @@ static void play_ordered(void)
     uint64_t out[] = {0x7100000000, 0x7100001000, 0x7100002000}, pool = 0x9000, threshold = 1 << 20;
     struct cuda_placement properties = {.location = {CUDA_LOCATION_DEVICE, 1}};
     PLAY(cuMemPoolCreate, pool_create, &pool, &properties);
-    PLAY(cuMemPoolSetAttribute, pool_set, pool, CUDA_POOL_THRESHOLD, &threshold);
+    PLAY(cuMemPoolSetAttribute, pool_set, pool, CUDA_POOL_RELEASE_THRESHOLD, &threshold);
     PLAY(cuMemPoolSetAttribute, pool_set, pool, 1, &threshold); /* of no interest */
     PLAY(cuMemAllocAsync, alloc_async, &out[0], 1000, 0x55);
     PLAY(cuMemAllocAsync_ptsz, alloc_async, &out[1], 1000, 0);

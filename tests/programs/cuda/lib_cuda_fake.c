@@ -287,9 +287,9 @@ int cuCtxCreate_v2(void **context_out, unsigned flags, int device)
     return state();
 }
 
-int cuCtxDestroy_v2(void *context)
+int cuCtxDestroy_v2(cuda_context context)
 {
-    struct context *gone = context;
+    struct context *gone = (struct context *)context;
     int result = state();
     result = result == 0 && (gone == NULL || !gone->is_alive || gone->is_primary) ? FAKE_INVALID : result;
     if (result == 0) {
@@ -422,7 +422,7 @@ static int device_of(uint64_t handle)
     return object != NULL ? object->device : current_device();
 }
 
-int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties *wanted, unsigned long long flags)
+int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_memory_kind *wanted, unsigned long long flags)
 {
     int device = wanted->location.type == CUDA_LOCATION_DEVICE ? wanted->location.id : -1;
     int result = state_bytes(bytes);
@@ -457,7 +457,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle_out, void *shared, int type)
     return logged("cuMemImportFromShareableHandle", type == 1 ? 0 : FAKE_INVALID, "handle=%#lx place=1", *handle_out);
 }
 
-int cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties, uint64_t handle)
+int cuMemGetAllocationPropertiesFromHandle(struct cuda_memory_kind *properties, uint64_t handle)
 {
     const struct object *object = find(HANDLE, handle);
     if (object != NULL) {
@@ -562,30 +562,30 @@ static int synchronize(const char *function, void *stream, bool is_own)
 }
 
 /* By the default stream of all threads, and by each thread's own. */
-#define ORDERED(suffix, is_own)                                                                         \
-    int cuMemAllocAsync##suffix(uint64_t *addr_out, size_t bytes, void *stream)                         \
-    {                                                                                                   \
-        return alloc_ordered("cuMemAllocAsync" #suffix, addr_out, bytes, NULL, stream, is_own);         \
-    }                                                                                                   \
-    int cuMemAllocFromPoolAsync##suffix(uint64_t *addr_out, size_t bytes, void *pool, void *stream)     \
-    {                                                                                                   \
-        return alloc_ordered("cuMemAllocFromPoolAsync" #suffix, addr_out, bytes, pool, stream, is_own); \
-    }                                                                                                   \
-    int cuMemFreeAsync##suffix(uint64_t addr, void *stream)                                             \
-    {                                                                                                   \
-        return free_ordered("cuMemFreeAsync" #suffix, addr, stream, is_own);                            \
-    }                                                                                                   \
-    int cuStreamSynchronize##suffix(void *stream)                                                       \
-    {                                                                                                   \
-        return synchronize("cuStreamSynchronize" #suffix, stream, is_own);                              \
+#define ORDERED(suffix, is_own)                                                                               \
+    int cuMemAllocAsync##suffix(uint64_t *addr_out, size_t bytes, cuda_stream stream)                         \
+    {                                                                                                         \
+        return alloc_ordered("cuMemAllocAsync" #suffix, addr_out, bytes, NULL, stream, is_own);               \
+    }                                                                                                         \
+    int cuMemAllocFromPoolAsync##suffix(uint64_t *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream) \
+    {                                                                                                         \
+        return alloc_ordered("cuMemAllocFromPoolAsync" #suffix, addr_out, bytes, pool, stream, is_own);       \
+    }                                                                                                         \
+    int cuMemFreeAsync##suffix(uint64_t addr, cuda_stream stream)                                             \
+    {                                                                                                         \
+        return free_ordered("cuMemFreeAsync" #suffix, addr, stream, is_own);                                  \
+    }                                                                                                         \
+    int cuStreamSynchronize##suffix(cuda_stream stream)                                                       \
+    {                                                                                                         \
+        return synchronize("cuStreamSynchronize" #suffix, stream, is_own);                                    \
     }
 
 ORDERED(, false)
 ORDERED(_ptsz, true)
 
 LOGGED(cuCtxSynchronize, (void), state_context(), "-")
-LOGGED(cuCtxSynchronize_v2, (void *context), state_context(), "-")
-LOGGED(cuEventSynchronize, (void *event), state_context(), "addr=%#lx", (uintptr_t)event)
+LOGGED(cuCtxSynchronize_v2, (cuda_context context), state_context(), "-")
+LOGGED(cuEventSynchronize, (cuda_event event), state_context(), "addr=%#lx", (uintptr_t)event)
 
 /* ---- pools ---- */
 
@@ -595,31 +595,32 @@ static int pool_logged(const char *function, const struct object *pool, unsigned
                   pool->device, arg);
 }
 
-int cuMemPoolCreate(void **pool_out, const struct cuda_pool_properties *wanted)
+int cuMemPoolCreate(cuda_pool *pool_out, const struct cuda_pool_kind *wanted)
 {
     struct object *pool = calloc(1, sizeof(*pool));
     pool->device = wanted->location.type == CUDA_LOCATION_DEVICE ? wanted->location.id : -1;
-    *pool_out = pool;
+    *pool_out = (cuda_pool)pool;
     return pool_logged("cuMemPoolCreate", pool, 0);
 }
 
-int cuMemPoolDestroy(void *pool)
+int cuMemPoolDestroy(cuda_pool handle)
 {
+    struct object *pool = (struct object *)handle;
     for (int i = 0; i < FAKE_DEVICES; i++) {
         fake.current_pools[i] = fake.current_pools[i] == pool ? &fake.default_pools[i] : fake.current_pools[i];
     }
     return pool_logged("cuMemPoolDestroy", pool, 0); /* it stays in memory: a handle is given out once */
 }
 
-int cuMemPoolTrimTo(void *pool, size_t bytes_to_keep)
+int cuMemPoolTrimTo(cuda_pool pool, size_t bytes_to_keep)
 {
-    return pool_logged("cuMemPoolTrimTo", pool, bytes_to_keep);
+    return pool_logged("cuMemPoolTrimTo", (struct object *)pool, bytes_to_keep);
 }
 
-int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
+int cuMemPoolSetAttribute(cuda_pool pool, enum cuda_pool_attribute attribute, void *value)
 {
-    bool is_threshold = attribute == CUDA_POOL_THRESHOLD;
-    return pool_logged(is_threshold ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute", pool,
+    bool is_threshold = attribute == CUDA_POOL_RELEASE_THRESHOLD;
+    return pool_logged(is_threshold ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute", (struct object *)pool,
                        is_threshold ? *(unsigned long *)value : *(unsigned *)value);
 }
 
@@ -646,7 +647,8 @@ static const struct row {
     {"cuInit", 2000, 0, (void (*)(void))cuInit},
 };
 
-int cuGetProcAddress_v2(const char *symbol, void **function_out, int version, uint64_t flags, int *status_out)
+int cuGetProcAddress_v2(const char *symbol, void **function_out, int version, uint64_t flags,
+                        enum cuda_address_status *status_out)
 {
     const struct row *best = NULL;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -50,13 +50,14 @@ CALLS(cudaMalloc, (void **out, size_t bytes), cuMemAlloc_v2, cuMemAlloc, 3020, (
 CALLS(cudaFree, (void *memory), cuMemFree_v2, cuMemFree, 3020, (uintptr_t)memory)
 CALLS(cudaMallocHost, (void **out, size_t bytes), cuMemHostAlloc, cuMemHostAlloc, 2020, out, bytes, 0)
 CALLS(cudaFreeHost, (void *memory), cuMemFreeHost, cuMemFreeHost, 2000, memory)
-CALLS(cudaFreeAsync, (void *memory, void *stream), cuMemFreeAsync, cuMemFreeAsync, 11020, (uintptr_t)memory, stream)
+CALLS(cudaFreeAsync, (void *memory, cuda_stream stream), cuMemFreeAsync, cuMemFreeAsync, 11020, (uintptr_t)memory,
+      stream)
 CALLS(cudaMallocManaged, (void **out, size_t bytes, unsigned flags), cuMemAllocManaged, cuMemAllocManaged, 6000,
       (uint64_t *)out, bytes, flags)
 CALLS(cudaDeviceSynchronize, (void), cuCtxSynchronize, cuCtxSynchronize, 12000)
 
 /* From the default pool by name, as the real one does. */
-int cudaMallocAsync(void **out, size_t bytes, void *stream)
+int cudaMallocAsync(void **out, size_t bytes, cuda_stream stream)
 {
     cuda_type_cuMemAllocFromPoolAsync *driver;
     int (*default_pool)(void **, int);

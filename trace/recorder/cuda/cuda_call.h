@@ -58,7 +58,7 @@ bool cuda_is_runtime_code(const void *address);
     X(stream_captures_own, cuStreamIsCapturing_ptsz, cuStreamIsCapturing_ptsz, (void *stream, int *status_out))  \
     X(stream_device, cuStreamGetDevice, cuStreamGetDevice, (void *stream, int *device_out))                      \
     X(handle_properties, cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle,         \
-      (struct cuda_properties *properties_out, uint64_t handle))                                                 \
+      (struct cuda_memory_kind *properties_out, uint64_t handle))                                                 \
     X(pool_default, cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, (void **pool_out, int device))         \
     X(pool_current, cuDeviceGetMemPool, cuDeviceGetMemPool, (void **pool_out, int device))
 /* clang-format on */

@@ -15,36 +15,9 @@
 
 /* types: those of the driver, as far as they are looked into */
 
-typedef uint64_t cuda_address;
-typedef uint64_t cuda_memory; /* a handle of physical memory */
-typedef int cuda_ordinal;     /* a device */
-typedef void *cuda_context;
-typedef void *cuda_stream;
-typedef void *cuda_event;
-typedef void *cuda_pool;
 typedef void *cuda_array;
 typedef void *cuda_mipmaps;
 typedef int cuda_handle_type;
-typedef int cuda_pool_attribute;
-typedef int cuda_address_status;
-
-/* Of physical memory. */
-struct cuda_properties {
-    int type, handle_types;
-    struct cuda_location location;
-    void *windows_only;
-    unsigned char flags[8];
-};
-
-/* Of a pool: the front part. */
-struct cuda_pool_properties {
-    int type, handle_types;
-    struct cuda_location location;
-};
-
-struct cuda_ipc_memory {
-    char bytes[64];
-};
 
 #define CUDA_CAPTURE_RELAXED 2
 #define CUDA_CAPTURE_ACTIVE 1
@@ -118,7 +91,7 @@ enum cuda_hook_flag {
     X(cuMemAddressFree, cuMemAddressFree, 10020, 0, (cuda_address addr, size_t bytes),                           \
       (addr, bytes), range, (addr, bytes))                                                                       \
     X(cuMemCreate, cuMemCreate, 10020, 0,                                                                        \
-      (cuda_memory *handle_out, size_t bytes, const struct cuda_properties *wanted, unsigned long long flags),   \
+      (cuda_memory *handle_out, size_t bytes, const struct cuda_memory_kind *wanted, unsigned long long flags),   \
       (handle_out, bytes, wanted, flags), create, (handle_out, bytes, wanted, flags))                            \
     X(cuMemRelease, cuMemRelease, 10020, 0, (cuda_memory handle), (handle), free, (handle))                      \
     X(cuMemMap, cuMemMap, 10020, 0,                                                                              \
@@ -134,13 +107,13 @@ enum cuda_hook_flag {
       (cuda_memory *handle_out, void *shared, cuda_handle_type type),                                            \
       (handle_out, shared, type), out, (handle_out))                                                             \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020, 0,                                                                \
-      (cuda_pool *pool_out, const struct cuda_pool_properties *wanted),                                          \
+      (cuda_pool *pool_out, const struct cuda_pool_kind *wanted),                                          \
       (pool_out, wanted), pool_create, (pool_out, wanted))                                                       \
     X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0, (cuda_pool pool), (pool), free, ((uintptr_t)pool))           \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, (cuda_pool pool, size_t bytes_to_keep),                        \
       (pool, bytes_to_keep), pool_trim, ((uintptr_t)pool, bytes_to_keep))                                        \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0,                                                    \
-      (cuda_pool pool, cuda_pool_attribute attribute, void *value),                                              \
+      (cuda_pool pool, enum cuda_pool_attribute attribute, void *value),                                              \
       (pool, attribute, value), pool_set, ((uintptr_t)pool, (unsigned)attribute, value))                         \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, 0,                                                       \
       (cuda_address *addr_out, struct cuda_ipc_memory handle, unsigned flags),                                   \
@@ -169,7 +142,7 @@ enum cuda_hook_flag {
       (const char *symbol, void **function_out, int version, uint64_t flags),                                    \
       (symbol, function_out, version, flags))                                                                    \
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0,                                                           \
-      (const char *symbol, void **function_out, int version, uint64_t flags, cuda_address_status *status_out),   \
+      (const char *symbol, void **function_out, int version, uint64_t flags, enum cuda_address_status *status_out),   \
       (symbol, function_out, version, flags, status_out))
 /* clang-format on */
 

@@ -227,7 +227,7 @@ static int address_get(cuda_function real, const char *symbol, void **function_o
 }
 
 static int address_get_v2(cuda_function real, const char *symbol, void **function_out, int version, uint64_t flags,
-                          int *status_out)
+                          enum cuda_address_status *status_out)
 {
     int result = CUDA_REAL(real, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
     if (result == 0) {
@@ -240,6 +240,7 @@ CUDA_ENTRIES(cuGetProcAddress, (const char *symbol, void **function_out, int ver
              (symbol, function_out, version, flags),
              address_get(scope.entry.real, symbol, function_out, version, flags));
 CUDA_ENTRIES(cuGetProcAddress_v2,
-             (const char *symbol, void **function_out, int version, uint64_t flags, int *status_out),
+             (const char *symbol, void **function_out, int version, uint64_t flags,
+              enum cuda_address_status *status_out),
              (symbol, function_out, version, flags, status_out),
              address_get_v2(scope.entry.real, symbol, function_out, version, flags, status_out));

@@ -248,7 +248,7 @@ void cuda_resolve(struct cuda_scope *scope)
 void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
-    struct cuda_properties properties = {0};
+    struct cuda_memory_kind properties = {0};
     if (driver == NULL || driver->handle_properties == NULL || driver->handle_properties(&properties, handle) != 0) {
         return;
     }

@@ -161,7 +161,7 @@ static bool read_pool_trim(const void *arguments, bool has_out, struct cuda_para
 static bool read_pool_set(const void *arguments, bool has_out, struct cuda_parameters *out)
 {
     const struct cuda_arguments_pool_set *call = arguments;
-    if (call->attribute != CUDA_POOL_THRESHOLD || call->value == NULL) {
+    if (call->attribute != CUDA_POOL_RELEASE_THRESHOLD || call->value == NULL) {
         return false;
     }
     out->arg = given_out(call->value, true);

@@ -7,17 +7,12 @@
 #ifndef VARVE_TRACE_RECORDER_CUDA_DRIVER_CALLS_H
 #define VARVE_TRACE_RECORDER_CUDA_DRIVER_CALLS_H
 
+#include "base/cuda_types.h"
 #include "trace/record.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define CUDA_LOCATION_DEVICE 1
-#define CUDA_ALLOCATION_MANAGED 2
-#define CUDA_POOL_THRESHOLD 4 /* the attribute: bytes that a pool may keep */
-#define CUDA_STREAM_LEGACY 1
-#define CUDA_STREAM_PER_THREAD 2
 
 enum cuda_role {
     CUDA_ROLE_ALLOC,   /* one record when it has returned; its address is an out-parameter */
@@ -126,15 +121,6 @@ static inline uint64_t cuda_stream_handle(uint64_t stream, bool is_own)
 }
 
 /* arguments, laid out as CUPTI hands them over; functions may have more of them behind these */
-
-struct cuda_location {
-    int type, id;
-};
-
-struct cuda_access {
-    struct cuda_location location;
-    int flags;
-};
 
 /* Of physical memory and of a pool: the front part. */
 struct cuda_placement {

@@ -106,9 +106,9 @@ static inline void scenario_arrays(const struct api *api)
 /* On the other device than the current one. */
 static inline void scenario_virtual(const struct api *api)
 {
-    struct cuda_properties where = {.type = 1, .location = {.type = CUDA_LOCATION_DEVICE, .id = 1}};
+    struct cuda_memory_kind where = {.type = 1, .location = {.type = CUDA_LOCATION_DEVICE, .id = 1}};
     struct cuda_access access = {.location = where.location, .flags = 3};
-    struct cuda_properties host = {.type = 1, .location = {.type = 2, .id = 0}};
+    struct cuda_memory_kind host = {.type = 1, .location = {.type = 2, .id = 0}};
     uint64_t addr = 0;
     uint64_t handle = 0;
     uint64_t again = 0;
@@ -137,11 +137,11 @@ static inline void scenario_virtual(const struct api *api)
 
 static inline void scenario_streams(const struct api *api, bool own)
 {
-    struct cuda_pool_properties where = {.type = 1, .location = {.type = CUDA_LOCATION_DEVICE, .id = 1}};
+    struct cuda_pool_kind where = {.type = 1, .location = {.type = CUDA_LOCATION_DEVICE, .id = 1}};
     uint64_t threshold = 123456;
     uint64_t addr = 0;
     void *stream = NULL;
-    void *pool = NULL;
+    cuda_pool pool = NULL;
     void *graph = NULL;
     int reuse = 1;
     EXPECT(0, api->cuStreamCreate(&stream, 0));
@@ -152,7 +152,7 @@ static inline void scenario_streams(const struct api *api, bool own)
     EXPECT(FAKE_OUT_OF_MEMORY, ALLOC_ASYNC(own)(&addr, (size_t)1 << 50, stream));
     EXPECT(FAKE_INVALID, FREE_ASYNC(own)(0xdead30, stream));
     EXPECT(0, api->cuMemPoolCreate(&pool, &where));
-    EXPECT(0, api->cuMemPoolSetAttribute(pool, CUDA_POOL_THRESHOLD, &threshold));
+    EXPECT(0, api->cuMemPoolSetAttribute(pool, CUDA_POOL_RELEASE_THRESHOLD, &threshold));
     EXPECT(0, api->cuMemPoolSetAttribute(pool, 1, &reuse));
     EXPECT(0, ALLOC_FROM(own)(&addr, 9000, pool, stream));
     EXPECT(0, api->cuMemFree_v2(addr));

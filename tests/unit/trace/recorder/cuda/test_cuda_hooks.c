@@ -63,7 +63,7 @@ TEST(test_table)
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
 SAME(CUDA_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
-SAME(CUDA_POOL_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+SAME(CUDA_POOL_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 SAME(CUDA_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 SAME(CUDA_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 SAME(CUDA_ADDRESS_PER_THREAD, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
@@ -77,7 +77,7 @@ SAME(CUDA_ALLOCATION_MANAGED, CU_MEM_ALLOCATION_TYPE_MANAGED);
 SAME_SIZE(struct cuda_array_2d, CUDA_ARRAY_DESCRIPTOR);
 SAME_SIZE(struct cuda_array_3d, CUDA_ARRAY3D_DESCRIPTOR);
 SAME_SIZE(struct cuda_location, CUmemLocation);
-SAME_SIZE(struct cuda_properties, CUmemAllocationProp);
+SAME_SIZE(struct cuda_memory_kind, CUmemAllocationProp);
 SAME_SIZE(struct cuda_access, CUmemAccessDesc);
 SAME_SIZE(cuda_context, CUcontext);
 SAME_SIZE(struct cuda_ipc_memory, CUipcMemHandle);
@@ -103,10 +103,10 @@ SAME_LOCATION(struct cuda_array_3d, channels, CUDA_ARRAY3D_DESCRIPTOR, NumChanne
 SAME_LOCATION(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
 SAME_LOCATION(struct cuda_location, type, CUmemLocation, type);
 SAME_LOCATION(struct cuda_location, id, CUmemLocation, id);
-SAME_LOCATION(struct cuda_properties, type, CUmemAllocationProp, type);
-SAME_LOCATION(struct cuda_properties, location, CUmemAllocationProp, location);
-SAME_LOCATION(struct cuda_pool_properties, type, CUmemPoolProps, allocType);
-SAME_LOCATION(struct cuda_pool_properties, location, CUmemPoolProps, location);
+SAME_LOCATION(struct cuda_memory_kind, type, CUmemAllocationProp, type);
+SAME_LOCATION(struct cuda_memory_kind, location, CUmemAllocationProp, location);
+SAME_LOCATION(struct cuda_pool_kind, type, CUmemPoolProps, allocType);
+SAME_LOCATION(struct cuda_pool_kind, location, CUmemPoolProps, location);
 SAME_LOCATION(struct cuda_access, location, CUmemAccessDesc, location);
 SAME_LOCATION(struct cuda_access, flags, CUmemAccessDesc, flags);
 
@@ -122,12 +122,12 @@ SAME_LOCATION(struct cuda_access, flags, CUmemAccessDesc, flags);
 #define cuda_array CUarray
 #define cuda_mipmaps CUmipmappedArray
 #define cuda_handle_type CUmemAllocationHandleType
-#define cuda_pool_attribute CUmemPool_attribute
-#define cuda_address_status CUdriverProcAddressQueryResult
+#define cuda_pool_attribute CUmemPool_attribute_enum
+#define cuda_address_status CUdriverProcAddressQueryResult_enum
 #define cuda_array_2d CUDA_ARRAY_DESCRIPTOR_st
 #define cuda_array_3d CUDA_ARRAY3D_DESCRIPTOR_st
-#define cuda_properties CUmemAllocationProp_st
-#define cuda_pool_properties CUmemPoolProps_st
+#define cuda_memory_kind CUmemAllocationProp_st
+#define cuda_pool_kind CUmemPoolProps_st
 #define cuda_access CUmemAccessDesc_st
 #define cuda_ipc_memory CUipcMemHandle_st
 #define cuda_runtime_array cudaArray_t
