@@ -3,11 +3,10 @@
  * Trace databases without a recording: importers and replays hand over events in order, and the same store
  * and derive that serve the collector make the same tables of them. One process with one thread stands for
  * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is
- * moved over at the end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's
- * thread derives, the one of database_queue.c stores. analysis/ calls it, through writer.h.
+ * moved over at the end or removed, so a database is there whole or not at all; it needs no log meanwhile. analysis/
+ * calls it, through writer.h.
  */
 #include "base/grown_array.h"
-#include "trace/import/database_queue.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
@@ -23,6 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define COMMIT_EVENTS 65536U
 #define FRAMES_MAX 65535U
 #define THREADS_MAX 65536U
 
@@ -50,7 +50,6 @@ struct varve_writer {
     char *folder; /* NULL: not made yet */
     bool may_replace;
     struct store *store;
-    struct writer_queue *queue; /* events on their way into the store */
     struct derive *derive;
     struct event event; /* what the next events have in common; seq of the last one */
     int64_t end_ns;
@@ -139,7 +138,6 @@ static void thread_enter(struct varve_writer *writer, uint32_t number)
 static void writer_free(struct varve_writer *writer)
 {
     derive_close(writer->derive);
-    writer_queue_close(writer->queue);
     store_close(writer->store);
     if (writer->folder != NULL) {
         varve_publish_folder_remove(writer->folder);
@@ -188,10 +186,6 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         path_in(writer, "allocations", name, sizeof(name));
         error = derive_open(name, &writer->derive, message);
     }
-    if (error == VARVE_OK) {
-        writer->queue = writer_queue_open(writer->store);
-        error = writer->queue != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-    }
     if (error != VARVE_OK) {
         writer_free(writer);
         return error;
@@ -230,37 +224,29 @@ static int keep_message(struct varve_writer *writer, int code, const struct varv
     return writer->error;
 }
 
-/* Before a row goes into the store: events on their way there come first. Returns the first error so far. */
-static int store_take(struct varve_writer *writer)
-{
-    struct varve_message message = {""};
-    return writer->error != VARVE_OK ? writer->error
-                                     : keep_message(writer, writer_queue_drain(writer->queue, &message), &message);
-}
+/* Rows go into the store until the first error, which is returned; `call` is not made after it. */
+#define WRITE(writer, what, call) \
+    ((writer)->error != VARVE_OK ? (writer)->error : database_writer_keep(writer, call, what))
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value)
 {
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : database_writer_keep(writer, store_meta_text(writer->store, key, value), key);
+    return WRITE(writer, key, store_meta_text(writer->store, key, value));
 }
 
 int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value)
 {
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : database_writer_keep(writer, store_meta_integer(writer->store, key, value), key);
+    return WRITE(writer, key, store_meta_integer(writer->store, key, value));
 }
 
 /* A thread that is written from now on; the first of a process has its pid. */
 static uint32_t thread_begin(struct varve_writer *writer, uint32_t process_id, int32_t tid, const char *name)
 {
-    uint32_t number = store_take(writer) == VARVE_OK ? thread_add(writer, process_id, tid, name) : 0;
+    uint32_t number = writer->error == VARVE_OK ? thread_add(writer, process_id, tid, name) : 0;
     if (number == 0) {
         database_writer_keep(writer, VARVE_ERROR_NO_MEMORY, "a thread");
         return 0;
     }
-    return database_writer_keep(writer, thread_write(writer, number), "a thread") == VARVE_OK ? number : 0;
+    return WRITE(writer, "a thread", thread_write(writer, number)) == VARVE_OK ? number : 0;
 }
 
 /* The row of a process, which is written at the end; the first pid is that of the process that nobody described. */
@@ -274,10 +260,7 @@ static struct writer_process *process_begin(struct varve_writer *writer, int32_t
     if (writer->event.seq == 0 && writer->process_count == 1 && writer->thread_count == 1) {
         writer->processes[0].pid = pid;
         writer->threads[0].tid = pid;
-        return store_take(writer) == VARVE_OK &&
-                       database_writer_keep(writer, thread_write(writer, 1), "a thread") == VARVE_OK
-                   ? &writer->processes[0]
-                   : NULL;
+        return WRITE(writer, "a thread", thread_write(writer, 1)) == VARVE_OK ? &writer->processes[0] : NULL;
     }
     uint32_t number = process_add(writer, pid);
     if (number == 0) {
@@ -334,10 +317,8 @@ uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const cha
     first->name = name != NULL ? strdup(name) : NULL;
     first->is_described = true;
     thread_enter(writer, process->first_thread);
-    return store_take(writer) == VARVE_OK &&
-                   database_writer_keep(writer, thread_write(writer, process->first_thread), "a thread") == VARVE_OK
-               ? process->first_thread
-               : 0;
+    return WRITE(writer, "a thread", thread_write(writer, process->first_thread)) == VARVE_OK ? process->first_thread
+                                                                                              : 0;
 }
 
 int varve_writer_use_thread(struct varve_writer *writer, uint32_t number)
@@ -352,37 +333,24 @@ int varve_writer_use_thread(struct varve_writer *writer, uint32_t number)
 int varve_writer_stat(struct varve_writer *writer, const char *name, bool is_loss, uint64_t value)
 {
     int64_t figure = value < INT64_MAX ? (int64_t)value : INT64_MAX;
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : database_writer_keep(
-                     writer, store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
-                     name);
+    return WRITE(writer, name, store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure));
 }
 
 int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes)
 {
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : database_writer_keep(writer, store_device(writer->store, index, name, total_bytes), "a device");
+    return WRITE(writer, "a device", store_device(writer->store, index, name, total_bytes));
 }
 
 int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned number, uint64_t handle)
 {
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : database_writer_keep(
-                     writer, store_stream(writer->store, writer->event.process_id, device, number, handle), "a stream");
+    return WRITE(writer, "a stream", store_stream(writer->store, writer->event.process_id, device, number, handle));
 }
 
 int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned number, uint64_t capture_id,
                       uint64_t user_id, bool is_small)
 {
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : database_writer_keep(
-                     writer,
-                     store_pool(writer->store, writer->event.process_id, device, number, capture_id, user_id, is_small),
-                     "a pool");
+    return WRITE(writer, "a pool",
+                 store_pool(writer->store, writer->event.process_id, device, number, capture_id, user_id, is_small));
 }
 
 /* ---- call sites ---- */
@@ -398,7 +366,7 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         .is_python = symbol->is_python,
         .is_inlined = symbol->is_inlined,
     };
-    uint32_t id = store_take(writer) == VARVE_OK ? store_symbol(writer->store, &row) : 0;
+    uint32_t id = writer->error == VARVE_OK ? store_symbol(writer->store, &row) : 0;
     if (id == 0) {
         database_writer_keep(writer, VARVE_ERROR_DATABASE, "a symbol");
         return 0;
@@ -436,21 +404,27 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
             user = symbols[i];
         }
     }
-    store_take(writer);
     uint32_t node = 0;
     for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
         database_writer_keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
                              "a call site");
     }
-    if (writer->error == VARVE_OK) {
-        database_writer_keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin),
-                             "a call site");
-    }
-    writer->callsites += writer->error == VARVE_OK;
-    return writer->error == VARVE_OK ? id : 0;
+    int error = WRITE(writer, "a call site",
+                      store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin));
+    writer->callsites += error == VARVE_OK;
+    return error == VARVE_OK ? id : 0;
 }
 
 /* ---- events ---- */
+
+static int event_store(struct store *store, const struct event *event, struct varve_message *message)
+{
+    int error = store_append(store, event, message);
+    /* FULL: taken, but a commit must come now. */
+    return error == VARVE_ERROR_FULL || (error == VARVE_OK && store_pending(store) >= COMMIT_EVENTS)
+               ? store_commit(store, NULL, 0, message)
+               : error;
+}
 
 int varve_writer_event(struct varve_writer *writer, const struct varve_record *record, int64_t ts_ns)
 {
@@ -479,7 +453,7 @@ int varve_writer_event(struct varve_writer *writer, const struct varve_record *r
     int code = derive_event(writer->derive, event, &message);
     if (code == VARVE_OK) {
         writer->threads[event->thread_id - 1].events++;
-        code = writer_queue_add(writer->queue, event, &message);
+        code = event_store(writer->store, event, &message);
     }
     return keep_message(writer, code, &message);
 }
@@ -529,8 +503,7 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
 {
     struct varve_message reason = {""};
     int code = writer->error;
-    VARVE_THEN(code, keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason));
-    VARVE_THEN(code, database_writer_keep(writer, rows_finish(writer), "the process"));
+    VARVE_THEN(code, WRITE(writer, "the process", rows_finish(writer)));
     VARVE_THEN(code,
                keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason), &reason));
     VARVE_THEN(code, keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason));

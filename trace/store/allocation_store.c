@@ -14,7 +14,6 @@
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
 #include "trace/record.h"
-#include "trace/store/bulk_pages.h"
 #include "trace/store/sqlite_format.h"
 #include "trace/store/store_transaction.h"
 
@@ -111,9 +110,6 @@ static bool allocation_store_row_add(struct store *store, enum image_table table
     uint32_t defaults = (completed_seq == requested_seq ? 1U << ALLOCATION_PENDING_EVENTS : 0) |
                         (values[ALLOCATION_PADDING] == 0 ? 1U << ALLOCATION_PADDING : 0);
     unsigned count = record_columns(nulls, defaults, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
-    if (store->bulks[BULK_ALLOCATION] != NULL) {
-        return bulk_add(store->bulks[BULK_ALLOCATION], id, values, nulls, count);
-    }
     return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
                      is_final ? count : ALLOCATION_COLUMNS);
 }
@@ -216,7 +212,8 @@ static int rest_pass(const struct finish *finish)
         }
         bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
         error = has_rows ? allocation_store_part_commit(finish, state->passed)
-                         : writer_bulk_fail(finish->store, finish->message);
+                         : varve_message_set(finish->message, VARVE_ERROR_NO_MEMORY, "%s: no memory for allocations",
+                                             finish->store->path);
     }
     return error;
 }

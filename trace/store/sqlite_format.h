@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of SQLite's file format that page_image.c and bulk_pages.c write: rows of integers in leaves of a table, and
- * the pages that list these. https://www.sqlite.org/fileformat2.html
+ * The part of SQLite's file format that page_image.c writes: rows of integers in leaves of a table, and the pages that
+ * list these. https://www.sqlite.org/fileformat2.html
  */
 #ifndef VARVE_TRACE_STORE_SQLITE_FORMAT_H
 #define VARVE_TRACE_STORE_SQLITE_FORMAT_H

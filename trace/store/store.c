@@ -11,7 +11,6 @@
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
-#include "trace/store/bulk_pages.h"
 #include "trace/store/sqlite_format.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
@@ -138,12 +137,6 @@ int store_append(struct store *store, const struct event *event, struct varve_me
         store->seq_last = event->seq;
         return VARVE_OK;
     }
-    if (store->bulks[BULK_EVENT] != NULL) {
-        store->seq_last = event->seq;
-        store->bulk_pending++;
-        return bulk_add(store->bulks[BULK_EVENT], event->seq, values, nulls, count) ? VARVE_OK
-                                                                                    : writer_bulk_fail(store, message);
-    }
     if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0, count)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before", store->path,
                                  (unsigned long long)image_rows(store->image, IMAGE_EVENT));
@@ -185,26 +178,13 @@ bool store_is_complete(const struct store *store)
 
 uint64_t store_pending(const struct store *store)
 {
-    return image_rows(store->image, IMAGE_EVENT) + store->bulk_pending;
-}
-
-/* Rows that went past SQLite are not kept to be tried again. */
-static int bulks_check(struct store *store, struct varve_message *message)
-{
-    for (unsigned i = 0; i < BULK_LIMIT; i++) {
-        errno = store->bulks[i] != NULL ? bulk_failure(store->bulks[i]) : 0;
-        if (errno != 0) {
-            return writer_bulk_fail(store, message);
-        }
-    }
-    return VARVE_OK;
+    return image_rows(store->image, IMAGE_EVENT);
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
-    int error = bulks_check(store, message);
-    VARVE_THEN(error, writer_begin(store, message));
+    int error = writer_begin(store, message);
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *row = &positions[i];
         error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id), VALUE(row->ring),
@@ -338,54 +318,6 @@ static int store_database_open(struct store *store, struct varve_message *messag
     return VARVE_OK;
 }
 
-static void bulks_close(struct store *store)
-{
-    for (unsigned i = 0; i < BULK_LIMIT; i++) {
-        bulk_close(store->bulks[i]);
-        store->bulks[i] = NULL;
-    }
-}
-
-static void store_database_close(struct store *store)
-{
-    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
-        sqlite3_finalize(store->statements[i]);
-        store->statements[i] = NULL;
-    }
-    sqlite3_close(store->db);
-    image_close(store->image);
-    store->db = NULL;
-    store->image = NULL;
-}
-
-/* Commit, and put the rows that went past SQLite into its file, which it must not have open meanwhile. */
-static int bulks_attach(struct store *store, struct varve_message *message)
-{
-    static const char *const roots[BULK_LIMIT] = {
-        [BULK_EVENT] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'event_row'",
-        [BULK_ALLOCATION] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'allocation_row'"};
-    int64_t root[BULK_LIMIT] = {0};
-    int error = store_commit(store, NULL, 0, message);
-    for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
-        error = schema_query(store->db, store->path, roots[i], &root[i], message);
-    }
-    if (error != VARVE_OK) {
-        return error;
-    }
-    store_database_close(store);
-    for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
-        error = bulk_attach(store->bulks[i], store->lock_fd, (uint32_t)root[i]) ? VARVE_OK
-                                                                                : writer_bulk_fail(store, message);
-        bulk_close(store->bulks[i]); /* as much space on the disk */
-        store->bulks[i] = NULL;
-    }
-    VARVE_THEN(error, store_database_open(store, message));
-    VARVE_THEN(error, schema_pragmas(store->db, store->path, true, message));
-    return error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK
-               ? schema_error(store->db, store->path, "cannot prepare to write", message)
-               : error;
-}
-
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
 {
     if (store->is_complete) {
@@ -395,8 +327,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
     store_report(progress, context, 0);
-    int error = store->is_private ? bulks_attach(store, message) : VARVE_OK;
-    VARVE_THEN(error, writer_begin(store, message));
+    int error = writer_begin(store, message);
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
         error = writer_fail(store, "cannot build indexes", message);
     }
@@ -499,10 +430,6 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error = rows_threads_read(store, message);
     }
     store->is_private = mode == STORE_CREATE_PRIVATE;
-    for (unsigned i = 0; i < BULK_LIMIT && store->is_private && error == VARVE_OK; i++) {
-        store->bulks[i] = bulk_open(store->path, SCHEMA_PAGE_BYTES);
-        error = store->bulks[i] != NULL ? VARVE_OK : writer_bulk_fail(store, message);
-    }
     store->is_complete = complete != 0;
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
@@ -549,13 +476,16 @@ void store_close(struct store *store)
         return;
     }
     /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
-    store_database_close(store);
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_finalize(store->statements[i]);
+    }
+    sqlite3_close(store->db);
+    image_close(store->image);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }
     free(store->log.bytes);
     free(store->allocations.is_open);
-    bulks_close(store);
     rows_forget_symbols(store);
     free(store->threads.ids);
     free(store->path);

@@ -10,7 +10,6 @@
 #include "trace/store/schema.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,15 +114,6 @@ int writer_fail(struct store *store, const char *what, struct varve_message *mes
     store->has_derived = false;
     rows_forget_symbols(store);
     return error;
-}
-
-int writer_bulk_fail(struct store *store, struct varve_message *message)
-{
-    int reason = errno;
-    int error = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL
-                : reason == ENOMEM                                      ? VARVE_ERROR_NO_MEMORY
-                                                                        : VARVE_ERROR_IO;
-    return varve_message_set(message, error, "%s: cannot write: %s", store->path, strerror(reason));
 }
 
 int writer_execute(struct store *store, const char *sql, struct varve_message *message)
@@ -262,7 +252,6 @@ int writer_commit(struct store *store, struct varve_message *message)
     }
     store->is_in_transaction = false;
     store->log.used = 0;
-    store->bulk_pending = 0;
     image_clear(store->image);
     return VARVE_OK;
 }

@@ -67,12 +67,6 @@ enum store_statement {
     STATEMENT_LIMIT = STATEMENT_BATCH + IMAGE_TABLE_LIMIT,
 };
 
-enum store_bulk_table {
-    BULK_EVENT,
-    BULK_ALLOCATION,
-    BULK_LIMIT,
-};
-
 struct store_value {
     const char *text; /* NULL: an integer */
     const void *blob; /* `integer` bytes; not in a row that may be replayed */
@@ -158,8 +152,6 @@ struct store {
     char *path;
     int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
     struct store_image *image; /* rows of large tables since the last commit */
-    struct store_bulk *bulks[BULK_LIMIT];      /* all of them, of a database that is made in private; else NULL */
-    uint64_t bulk_pending;                     /* events since the last commit */
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
     bool is_private;  /* nobody else reads it, and there is no log */
@@ -204,8 +196,6 @@ int writer_begin(struct store *store, struct varve_message *message);
 int writer_fail(struct store *store, const char *what, struct varve_message *message);
 /// Insert what the image holds; until the transaction ends the image must stay as it is.
 int writer_insert_batch(struct store *store, struct varve_message *message);
-/// A bulk could not be written to; errno says why. Returns its code.
-int writer_bulk_fail(struct store *store, struct varve_message *message);
 /// Commit, and empty the image and the log.
 int writer_commit(struct store *store, struct varve_message *message);
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The second thread of varve_writer: what goes through it arrives whole and in order, between rows of small
- * tables too, and an error that it meets comes back to the caller, who leaves nothing behind.
+ * varve_writer: what goes through it arrives whole and in order, between rows of small tables too, and an error that it
+ * meets comes back to the caller, who leaves nothing behind.
  * Costs: 1 s
  */
 #include "trace/record.h"
@@ -26,7 +26,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define EVENTS 150000U /* more than the queue holds */
+#define EVENTS 150000U /* more than one commit */
 
 static int entries_of(const char *folder)
 {
@@ -72,7 +72,7 @@ struct making {
 
 static struct making making_begin(void)
 {
-    struct making making = {.folder = "/tmp/varve-queue-XXXXXX"};
+    struct making making = {.folder = "/tmp/varve-writer-XXXXXX"};
     assert_non_null(mkdtemp(making.folder));
     snprintf(making.path, sizeof(making.path), "%s/trace.db", making.folder);
     assert_int_equal(varve_writer_open(making.path, false, &making.writer, &making.message), VARVE_OK);
@@ -110,7 +110,7 @@ TEST(test_all_arrive)
 }
 
 /* A limit on file sizes: the files of derive, which grow in steps of 16 MiB, have what they need already; the
- * database has not, and only the other thread writes that. */
+ * database has not, */
 TEST(test_error_comes_back)
 {
     struct making making = making_begin();
@@ -142,5 +142,3 @@ TEST(test_abandon)
     assert_int_equal(entries_of(making.folder), 0);
     rmdir(making.folder);
 }
-
-/* Runs threads: the writer of a database has one. */
