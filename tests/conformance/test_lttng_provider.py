@@ -185,7 +185,7 @@ class Emitter:
         environment = dict(lttng.environment, LTTNG_UST_REGISTER_TIMEOUT="-1" if wait else "0", **environment)
         self.process = subprocess.Popen([recording.program("second_sink_emit")], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True, env=environment)
-        self.reports_starts = self.ask("open", LIBRARY) == [1]
+        self.ask("open", LIBRARY)
 
     def ask(self, *words):
         """The numbers of the answer."""
@@ -300,7 +300,6 @@ class Starts(Case):
         name, _ = self.session("varve:*")
         self.lttng.must("start", name)
         emitter = self.emitter()
-        self.assertTrue(emitter.reports_starts)
         self.assertEqual(emitter.ask("on")[0], len(KINDS))
 
     def test_session_runs_before_and_nobody_waits(self):

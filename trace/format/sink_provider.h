@@ -16,11 +16,10 @@
 #include "trace/record.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#define SINK_INTERFACE_VERSION 2U
+#define SINK_INTERFACE_VERSION 3U
 #define SINK_PROVIDER_SYMBOL "varve_sink_provider" /* sink_provider_open */
 
 /* What the provider may call: in a thread of LTTng's, which holds a lock of LTTng's meanwhile (so it must not
@@ -37,7 +36,6 @@ struct sink_provider {
     uint32_t version;
     /* [kind]: above 0 while the tracepoint of that kind is on; kinds without one point to a 0. */
     const int *const *enabled;
-    bool reports_starts; /* `started` will be called; else look at `enabled` now and then */
     /* Async-signal-safe after the thread's first call, which may allocate; errno is changed. */
     void (*record)(const struct varve_sink_origin *origin, uint64_t ring_seq, const struct varve_record *record);
     void (*process)(const struct varve_sink_process *process);
@@ -53,7 +51,7 @@ struct sink_provider {
     void (*meta_integer)(uint64_t trace_id, const char *key, int64_t value);
 };
 
-/// Of the library, once per process; NULL if LTTng is too old or `version` is another one. `host` must stay.
+/// Of the library, once per process; NULL if `version` is another one, or without memory. `host` must stay.
 typedef const struct sink_provider *sink_provider_open(uint32_t version, const struct sink_host *host);
 
 /// The library's one function; NULL if it cannot be opened (dlerror says why). The library stays open.

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,7 +285,6 @@ const struct sink_provider *varve_sink_provider(uint32_t version, const struct s
     for (unsigned kind = 0; kind < SINK_KINDS; kind++) {
         states[kind] = &(is_recorded ? journal->enabled : journal->enabled_there)[kind];
     }
-    provider.reports_starts = journal->reports_starts != 0;
     __atomic_store_n(&host, of_opener, __ATOMIC_RELEASE);
     __atomic_add_fetch(&journal->opened, 1, __ATOMIC_ACQ_REL);
     return &provider;

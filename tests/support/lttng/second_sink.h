@@ -37,8 +37,7 @@ struct sink_fact {
 /* Atomic where a test changes it while the library is open. */
 struct sink_log {
     /* before the library is opened */
-    uint32_t version; /* that it can talk; another one: it says NULL */
-    uint32_t reports_starts;
+    uint32_t version;                          /* that it can talk; another one: it says NULL */
     uint32_t threads_at_load, threads_at_open; /* of its own */
     uint64_t emit;   /* address of the varve_emit_record of a program that does not export it, 0: look it up */
     uint64_t inside; /* address of a void (*)(const struct sink_event *), called in the middle of a record */
@@ -90,7 +89,6 @@ static inline struct sink_log *sink_log_open(const char *folder)
     close(fd);
     setenv(SINK_LOG_ENVIRONMENT, path, 1);
     log->version = SINK_INTERFACE_VERSION;
-    log->reports_starts = 1;
     for (unsigned kind = 0; kind < SINK_KINDS; kind++) {
         log->enabled[kind] = log->enabled_there[kind] = 1;
     }

@@ -175,6 +175,5 @@ const struct sink_provider *varve_sink_provider(uint32_t version, const struct s
         provider.record = emit_record_waiting;
     }
     lttng_provider_watch_forks();
-    provider.reports_starts = lttng_provider_watch_starts(host);
-    return &provider;
+    return lttng_provider_watch_starts(host) ? &provider : NULL;
 }

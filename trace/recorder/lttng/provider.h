@@ -14,8 +14,8 @@ bool lttng_provider_is_wanted(void);
 
 /* provider_start.c */
 
-/// From now on, for good, host->started is called when a trace that wants our events begins. False: this
-/// LTTng has no way to notify us. Once per process.
+/// From now on, for good, host->started is called when a trace that wants our events begins. False: LTTng has no memory
+/// for it. Once per process.
 bool lttng_provider_watch_starts(const struct sink_host *host);
 
 /* provider_fork.c */

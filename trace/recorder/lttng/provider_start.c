@@ -7,8 +7,6 @@
  */
 #include "trace/recorder/lttng/provider.h"
 
-#include <dlfcn.h>
-#include <stddef.h>
 #include <string.h>
 
 #include <lttng/tracepoint.h>
@@ -47,19 +45,8 @@ static void trace_began(void *data, struct lttng_ust_session *session)
 
 bool lttng_provider_watch_starts(const struct sink_host *host)
 {
-    __typeof__(&lttng_ust_tracepoint_provider_register) add_probe = NULL;
-    void (*probe)(void *, struct lttng_ust_session *) = trace_began;
-    void *library = dlopen(LTTNG_UST_TRACEPOINT_LIB_SONAME, RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = NULL;
-    if (library != NULL) { /* kept open: the probe stays */
-        symbol = dlsym(library, "lttng_ust_tracepoint_provider_register");
-    }
-    if (symbol == NULL) {
-        return false;
-    }
-    memcpy(&add_probe, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
     void *data;
-    memcpy(&data, &host, sizeof(host)); /* nor one that takes away const */
-    return add_probe("lttng_ust_statedump", "end", (void (*)(void))probe, data,
-                     "struct lttng_ust_session *, session") == 0;
+    memcpy(&data, &host, sizeof(host)); /* ISO C knows no cast that takes away const */
+    return lttng_ust_tracepoint_provider_register("lttng_ust_statedump", "end", (void (*)(void))trace_began, data,
+                                                  "struct lttng_ust_session *, session") == 0;
 }

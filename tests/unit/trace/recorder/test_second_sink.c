@@ -33,7 +33,7 @@ struct sink_case {
     struct expected expected[3]; /* ends with a process 0 */
     unsigned total;              /* records that are emitted, 0: any number */
     void (*expect)(void);        /* what a table does not say; or NULL */
-    bool has_handlers, without_notice, without_sink, is_version_other;
+    bool has_handlers, without_sink, is_version_other;
     const char *path; /* of the library, NULL: the fake */
 };
 
@@ -274,13 +274,11 @@ static void play_switched(void)
         uint64_t base = turn * 100000;
         sink_enable(present, 0);
         sink_emit(base, base + MISSES);
-        CHECK(sink_detour_is_on() == (present->reports_starts == 0), "the detour, turn %u", (unsigned)turn);
+        CHECK(!sink_detour_is_on(), "the detour, turn %u", (unsigned)turn);
         sink_emit(base + 20000, base + 20099);
         sink_enable(present, 1);
-        if (present->reports_starts != 0) {
-            CHECK(!sink_detour_is_on() && sink_start(present), "`started` does not come to an end");
-            sink_emit(base + 30000, base + 30000); /* the handshake, as it is seen from here */
-        }
+        CHECK(!sink_detour_is_on() && sink_start(present), "`started` does not come to an end");
+        sink_emit(base + 30000, base + 30000); /* the handshake, as it is seen from here */
         CHECK(sink_detour_is_on(), "the detour does not come back, turn %u", (unsigned)turn);
         sink_emit(base + 40000, base + 40099);
     }
@@ -477,7 +475,6 @@ static void expect_family(void)
         false, process, ring, count, false \
     }
 #define BURSTS .expected = {{true, 1, 1, 101, true}, {false, 1, 1, 51, true}}
-#define SWITCHED(by_workload) WORKLOAD(1, 1, 2 + 100 + 3 * (by_workload)), COLLECTOR(1, 1, 3 * (MISSES + 1 + 100))
 #define REFUSED .expected = {WORKLOAD(ANY, ANY, 0), COLLECTOR(1, 1, 2 + 200)}
 
 static const struct sink_case cases[] = {
@@ -497,10 +494,8 @@ static const struct sink_case cases[] = {
      .total = 102 + 97},
     {"threads and their late events", play_threads, SESSION_OVERFLOW_SPILL, 64, .expect = expect_threads},
     {"family", play_family, SESSION_OVERFLOW_SPILL, 64, .expect = expect_family},
-    {"switched", play_switched, SESSION_OVERFLOW_SPILL, 64, .expected = {SWITCHED(101)}},
-    /* nobody would say that a trace has begun: every record is looked at */
-    {"switched without notice", play_switched, SESSION_OVERFLOW_SPILL, 64, .expected = {SWITCHED(100)},
-     .without_notice = true},
+    {"switched", play_switched, SESSION_OVERFLOW_SPILL, 64,
+     .expected = {WORKLOAD(1, 1, 2 + 100 + 3 * 101), COLLECTOR(1, 1, 3 * (MISSES + 1 + 100))}},
     {"one kind is wanted", play_one_kind, SESSION_OVERFLOW_SPILL, 64, .expected = {WORKLOAD(1, 1, 2 + 1 + 1)}},
     {"enabled later", play_enabled_later, SESSION_OVERFLOW_SPILL, 64,
      .expected = {{true, 1, 1, 1, true}, WORKLOAD(2, 1, 0)}},
@@ -531,7 +526,6 @@ static void run_case(const struct sink_case *of)
     sink_begin(&run, of->overflow, of->capacity);
     struct session_control *control = run.session.directory.control;
     run.has_handlers = of->has_handlers;
-    run.log->reports_starts = !of->without_notice;
     control->sink = of->without_sink ? 0 : control->sink;
     if (of->path != NULL) {
         snprintf(control->sink_path, sizeof(control->sink_path), "%s", of->path);
