@@ -12,6 +12,7 @@
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
+#include "base/program_find.h"
 #include "base/publish.h"
 
 #include <dirent.h>
@@ -35,7 +36,6 @@
 
 bool ctf_program_find(char *path, size_t bytes)
 {
-    const char *paths = getenv("PATH");
     ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
     path[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(path, '/');
@@ -45,15 +45,7 @@ bool ctf_program_find(char *path, size_t bytes)
             return true;
         }
     }
-    while (paths != NULL && *paths != '\0') {
-        int folder = (int)strcspn(paths, ":");
-        if ((size_t)snprintf(path, bytes, "%.*s/" PROGRAM, folder, paths) < bytes && access(path, X_OK) == 0) {
-            return true;
-        }
-        paths += folder;
-        paths += *paths == ':' ? 1 : 0;
-    }
-    return false;
+    return program_find(PROGRAM, path, bytes);
 }
 
 bool ctf_is_possible(struct varve_message *message)

@@ -10,6 +10,8 @@
  */
 #include "trace/collector/lttng_session.h"
 
+#include "base/program_find.h"
+#include "trace/collector/collector_clock.h"
 #include "trace/format/session_format.h"
 
 #include <errno.h>
@@ -27,7 +29,6 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PROGRAM "lttng-sessiond"
@@ -36,13 +37,6 @@
 #define NAP_US 2000
 #define FOLDER_BYTES (PATH_MAX + 16)
 #define FILE_BYTES (FOLDER_BYTES + 64)
-
-static uint64_t lttng_daemon_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 static void folder_name(char folder[FOLDER_BYTES])
 {
@@ -123,18 +117,8 @@ void lttng_daemon_end(void)
 
 bool lttng_daemon_is_there(void)
 {
-    const char *paths = getenv("PATH");
     char path[PATH_MAX];
-    while (paths != NULL && *paths != '\0') {
-        int folder = (int)strcspn(paths, ":");
-        if (snprintf(path, sizeof(path), "%.*s/" PROGRAM, folder, paths) < (int)sizeof(path) &&
-            access(path, X_OK) == 0) {
-            return true;
-        }
-        paths += folder;
-        paths += *paths == ':' ? 1 : 0;
-    }
-    return false;
+    return program_find(PROGRAM, path, sizeof(path));
 }
 
 static bool lttng_daemon_variable_is(const char *entry, const char *name)
@@ -196,10 +180,10 @@ static int lttng_daemon_spawn(char *const *entries, pid_t *pid_out)
 /* The program that was started ends when the daemon behind it answers. -1: it had to be killed. */
 static int wait_or_kill(pid_t pid, uint64_t limit_ns)
 {
-    uint64_t end_ns = lttng_daemon_now_ns() + limit_ns;
+    uint64_t end_ns = collect_monotonic_ns() + limit_ns;
     int status = 0;
     pid_t ended;
-    while ((ended = waitpid(pid, &status, WNOHANG)) != pid && lttng_daemon_now_ns() < end_ns) {
+    while ((ended = waitpid(pid, &status, WNOHANG)) != pid && collect_monotonic_ns() < end_ns) {
         if (ended < 0 && errno != EINTR) {
             return 0;
         }
@@ -273,7 +257,7 @@ int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 int lttng_daemon_lock(uint64_t limit_ns)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    uint64_t end_ns = lttng_daemon_now_ns() + limit_ns;
+    uint64_t end_ns = collect_monotonic_ns() + limit_ns;
     uint64_t hash = UINT64_C(14695981039346656037);
     char folder[FOLDER_BYTES];
     int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -285,7 +269,7 @@ int lttng_daemon_lock(uint64_t limit_ns)
                           (unsigned)geteuid(), (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
-        if (errno != EADDRINUSE || lttng_daemon_now_ns() > end_ns) {
+        if (errno != EADDRINUSE || collect_monotonic_ns() > end_ns) {
             close(descriptor);
             return -1;
         }

@@ -47,8 +47,6 @@ void doctor_check_component(struct doctor_lines *lines, const char *key, enum co
 bool pattern_find(const char *pattern, char *path, size_t path_bytes);
 /// Where LD_LIBRARY_PATH and the usual folders have the library `name`, which may be a pattern.
 bool library_find(const char *name, char *buffer, size_t buffer_bytes);
-/// Where PATH has `name`.
-bool program_find(const char *name, char *buffer, size_t buffer_bytes);
 
 /* doctor_gpu.c, doctor_gpu_python.c: parts of doctor_check_gpu */
 

@@ -59,18 +59,6 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
     return false;
 }
 
-bool program_find(const char *name, char *buffer, size_t buffer_bytes)
-{
-    const char *paths = getenv("PATH");
-    for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
-        int length = snprintf(buffer, buffer_bytes, "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
-        if (length > 0 && (size_t)length < buffer_bytes && access(buffer, X_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void doctor_check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
                           const char *remedy)
 {
