@@ -201,12 +201,17 @@ struct store;
 struct varve_message;
 
 /* The second sink, as the collector sees it. */
+struct collect_sink_meta {
+    char *key, *text; /* text NULL: it is an integer */
+    int64_t integer;
+};
+
 struct collect_sink {
     const struct sink_provider *provider; /* NULL: there is none */
     uint32_t starts_answered;
     size_t anchors_emitted;
-    char **meta; /* key, value, key, value, … as text, to be emitted again */
-    size_t meta_count;
+    struct collect_sink_meta *meta; /* to be emitted again */
+    size_t meta_count, meta_capacity;
 };
 
 /* The LTTng session of the recording. */

@@ -8,6 +8,7 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
 #include "base/error.h"
+#include "base/grown_array.h"
 #include "trace/event_list.h"
 #include "trace/format/callsite_format.h"
 #include "trace/format/ring_format.h"
@@ -165,65 +166,69 @@ int collect_sink_open(struct collector *collector, const char *provider_path, st
     return error;
 }
 
+static void meta_free(struct collect_sink_meta *meta)
+{
+    free(meta->key);
+    free(meta->text);
+}
+
 /* The library stays: its threads do. */
 void collect_sink_close(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
     for (size_t i = 0; i < sink->meta_count; i++) {
-        free(sink->meta[i]);
+        meta_free(&sink->meta[i]);
     }
     free(sink->meta);
-    sink->meta = NULL;
-    sink->meta_count = 0;
-    sink->provider = NULL;
+    *sink = (struct collect_sink){0};
 }
 
 /* ---- meta ---- */
 
-/* Values start with '#' if they are integers, with '=' if they are text. */
-static void emit_meta(const struct collector *collector, const char *key, const char *value)
+static void emit_meta(const struct collector *collector, const struct collect_sink_meta *meta)
 {
     uint64_t trace_id = collector->directory.control->trace_id;
-    if (value[0] == '#') {
-        collector->sink.provider->meta_integer(trace_id, key, strtoll(value + 1, NULL, 10));
+    if (meta->text != NULL) {
+        collector->sink.provider->meta_text(trace_id, meta->key, meta->text);
     } else {
-        collector->sink.provider->meta_text(trace_id, key, value + 1);
+        collector->sink.provider->meta_integer(trace_id, meta->key, meta->integer);
     }
 }
 
-static int remember_meta(struct collector *collector, const char *key, const char *value)
+/* `text` NULL: the integer. A long text is cut: an event has to fit into a sub-buffer of LTTng's. */
+static int remember_meta(struct collector *collector, const char *key, const char *text, int64_t integer)
 {
     struct collect_sink *sink = &collector->sink;
     if (sink->provider == NULL) {
         return VARVE_OK;
     }
-    emit_meta(collector, key, value);
-    char **grown = realloc(sink->meta, (sink->meta_count + 2) * sizeof(*grown));
-    if (grown == NULL) {
+    if (!array_grow((void **)&sink->meta, &sink->meta_capacity, sink->meta_count + 1, sizeof(*sink->meta))) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    sink->meta = grown;
-    grown[sink->meta_count] = strdup(key);
-    grown[sink->meta_count + 1] = strdup(value);
-    sink->meta_count += 2;
-    return grown[sink->meta_count - 2] != NULL && grown[sink->meta_count - 1] != NULL ? VARVE_OK
-                                                                                      : VARVE_ERROR_NO_MEMORY;
+    struct collect_sink_meta *meta = &sink->meta[sink->meta_count];
+    *meta = (struct collect_sink_meta){
+        .key = strdup(key), .text = text != NULL ? strndup(text, PATH_TEXT_BYTES) : NULL, .integer = integer};
+    if (meta->key == NULL || (text != NULL && meta->text == NULL)) {
+        meta_free(meta);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    sink->meta_count++;
+    emit_meta(collector, meta);
+    return VARVE_OK;
 }
 
 int collect_meta_text(struct collector *collector, const char *key, const char *value)
 {
-    char text[PATH_TEXT_BYTES + 2];
     int error = collector->is_unstored ? VARVE_OK : store_meta_text(collector->store, key, value);
-    snprintf(text, sizeof(text), "=%s", value);
-    return error == VARVE_OK ? remember_meta(collector, key, text) : error;
+    VARVE_THEN(error, remember_meta(collector, key, value, 0));
+    return error;
 }
 
 int collect_meta_integer(struct collector *collector, const char *key, int64_t value)
 {
-    char text[32];
     int error = collector->is_unstored ? VARVE_OK : store_meta_integer(collector->store, key, value);
-    snprintf(text, sizeof(text), "#%lld", (long long)value);
-    return error == VARVE_OK ? remember_meta(collector, key, text) : error;
+    VARVE_THEN(error, remember_meta(collector, key, NULL, value));
+    return error;
 }
 
 /* ---- processes, threads, records ---- */
@@ -329,8 +334,8 @@ static void emit_all(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
     sink->anchors_emitted = 0;
-    for (size_t i = 0; i + 1 < sink->meta_count; i += 2) {
-        emit_meta(collector, sink->meta[i], sink->meta[i + 1]);
+    for (size_t i = 0; i < sink->meta_count; i++) {
+        emit_meta(collector, &sink->meta[i]);
     }
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
