@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,28 +136,12 @@ void lttng_folder_remove(const char *path)
 #include <time.h>
 
 #define LIBRARY "liblttng-ctl.so.0"
-#define NAME_BYTES_MAX 200
 #define NAP_US 2000
+#define NAME_BYTES 64
 #define SLOW_DISK_BYTES_PER_S UINT64_C(8000000)
 #define SECOND_NS UINT64_C(1000000000)
 /* So many us an event waits for space at most; then it is discarded. */
 #define BLOCK_US 1000000
-
-static bool folder_is_empty(const char *path)
-{
-    DIR *folder = folder_open_at(AT_FDCWD, path);
-    struct stat status;
-    if (folder == NULL) {
-        return lstat(path, &status) != 0;
-    }
-    struct dirent *entry;
-    bool is_empty = true;
-    while (is_empty && (entry = readdir(folder)) != NULL) {
-        is_empty = is_dots(entry->d_name);
-    }
-    closedir(folder);
-    return is_empty;
-}
 
 /* ---- the library ---- */
 
@@ -242,7 +227,8 @@ bool lttng_recording_is_possible(struct varve_message *message)
 
 struct lttng_recording {
     struct lttng_recording *next_given_up;
-    char *name, *output;
+    char name[NAME_BYTES], output[PATH_MAX];
+    uint64_t buffer_bytes;
     struct lttng_buffers buffers; /* what may still have to be written when it stops */
     bool may_block;
     bool is_known; /* to the session daemon */
@@ -305,40 +291,6 @@ static int lttng_session_run(struct lttng_recording *session, int (*work)(struct
 static uint64_t patience_ns(const struct lttng_recording *session)
 {
     return limit_now_ns + session->buffers.bytes / SLOW_DISK_BYTES_PER_S * SECOND_NS;
-}
-
-static void session_free(struct lttng_recording *session)
-{
-    if (session != NULL) {
-        free(session->name);
-        free(session->output);
-        free(session);
-    }
-}
-
-static struct lttng_recording *session_new(const struct lttng_recording_options *options, struct varve_message *message)
-{
-    struct lttng_recording *session = calloc(1, sizeof(*session));
-    if (session != NULL) {
-        session->name = strdup(options->name);
-        session->output = strdup(options->output);
-        session->may_block = options->may_block;
-        if (session->name != NULL && session->output != NULL) {
-            return session;
-        }
-    }
-    session_free(session);
-    varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
-    return NULL;
-}
-
-/* After a run: what the thread may still touch stays. */
-static int session_end(struct lttng_recording *session, int error)
-{
-    if (error != VARVE_ERROR_BUSY) {
-        session_free(session);
-    }
-    return error == VARVE_ERROR_BUSY ? VARVE_ERROR_IO : error;
 }
 
 /* ---- what the thread does ---- */
@@ -482,10 +434,29 @@ static void daemon_release(struct lttng_recording *session)
     }
 }
 
+static int buffers_plan(struct lttng_recording *session)
+{
+    unsigned cpus = lttng_buffers_cpus();
+    uint64_t free_bytes = UINT64_MAX;
+    struct statvfs status;
+    if (statvfs("/dev/shm", &status) == 0) {
+        free_bytes = (uint64_t)status.f_bavail * status.f_frsize;
+    }
+    session->buffers = lttng_buffers_plan(session->buffer_bytes, free_bytes, cpus);
+    if (!lttng_buffers_fit(&session->buffers, free_bytes)) {
+        return varve_message_set(&session->message, VARVE_ERROR_FULL,
+                                 "LTTng's buffers take %" PRIu64 " MiB for the %u CPUs that this machine may "
+                                 "have, and only %" PRIu64 " MiB are free at /dev/shm",
+                                 session->buffers.bytes >> 20, cpus, free_bytes >> 20);
+    }
+    return VARVE_OK;
+}
+
 static int start_work(struct lttng_recording *session)
 {
-    int error = session_make(session);
-    error = error == VARVE_OK ? channels_make(session) : error;
+    int error = buffers_plan(session);
+    VARVE_THEN(error, session_make(session));
+    VARVE_THEN(error, channels_make(session));
     if (error == VARVE_OK) {
         int code = ctl.lttng_start_tracing(session->name);
         error = code < 0 ? lttng_session_fail(session, "start", code) : VARVE_OK;
@@ -553,76 +524,63 @@ static int stop_work(struct lttng_recording *session)
     return error;
 }
 
-/* ---- start, stop, adopt ---- */
-
-static int options_check(const struct lttng_recording_options *options, struct varve_message *message)
+/* Somebody else's, whose recorder died. */
+static int adopt_work(struct lttng_recording *session)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
-    size_t length = strlen(options->name);
-    if (length == 0 || length > NAME_BYTES_MAX || strspn(options->name, letters) != length) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
-                                 options->name, NAME_BYTES_MAX);
+    session->buffers.bytes = DEFAULT_MAX; /* at most so much is to be written, unless somebody chose more */
+    int error = session_find(session);
+    if (error == VARVE_OK && !session->is_known) {
+        error = varve_message_set(&session->message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more",
+                                  session->name);
     }
-    if (options->output[0] != '/') {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute", options->output);
-    }
-    return VARVE_OK;
+    return error;
 }
 
-static int buffers_plan(const struct lttng_recording_options *options, struct lttng_buffers *buffers,
-                        struct varve_message *message)
+/* ---- start, stop, adopt ---- */
+
+/* After a run: what the thread may still touch stays. */
+static int session_end(struct lttng_recording *session, int error)
 {
-    unsigned cpus = lttng_buffers_cpus();
-    uint64_t free_bytes = UINT64_MAX;
-    struct statvfs status;
-    if (statvfs("/dev/shm", &status) == 0) {
-        free_bytes = (uint64_t)status.f_bavail * status.f_frsize;
+    if (error == VARVE_ERROR_BUSY) {
+        return VARVE_ERROR_IO;
     }
-    *buffers = lttng_buffers_plan(options->buffer_bytes, free_bytes, cpus);
-    if (!lttng_buffers_fit(buffers, free_bytes)) {
-        return varve_message_set(message, VARVE_ERROR_FULL,
-                                 "LTTng's buffers take %" PRIu64 " MiB for the %u CPUs that this machine may "
-                                 "have, and only %" PRIu64 " MiB are free at /dev/shm",
-                                 buffers->bytes >> 20, cpus, free_bytes >> 20);
+    free(session);
+    return error;
+}
+
+static int session_begin(const struct lttng_recording_options *options, int (*work)(struct lttng_recording *session),
+                         struct lttng_recording **session_out, struct varve_message *message)
+{
+    *session_out = NULL;
+    if (!lttng_recording_is_possible(message)) {
+        return VARVE_ERROR_UNSUPPORTED;
     }
+    struct lttng_recording *session = calloc(1, sizeof(*session));
+    if (session == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
+    }
+    snprintf(session->name, sizeof(session->name), "%s", options->name);
+    snprintf(session->output, sizeof(session->output), "%s", options->output);
+    session->may_block = options->may_block;
+    session->buffer_bytes = options->buffer_bytes;
+    int error = lttng_session_run(session, work, limit_now_ns, message);
+    if (error != VARVE_OK) {
+        return session_end(session, error);
+    }
+    *session_out = session;
     return VARVE_OK;
 }
 
 int lttng_recording_start(const struct lttng_recording_options *options, struct lttng_recording **session_out,
                           struct varve_message *message)
 {
-    int error = options_check(options, message);
-    *session_out = NULL;
-    if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
-        error = VARVE_ERROR_UNSUPPORTED;
-    }
-    if (error == VARVE_OK && !folder_is_empty(options->output)) { /* LTTng would make two traces in one */
-        error = varve_message_set(message, VARVE_ERROR_INVALID,
-                                  "%s exists: an LTTng trace needs a new or an empty folder", options->output);
-    }
-    struct lttng_buffers buffers;
-    error = error == VARVE_OK ? buffers_plan(options, &buffers, message) : error;
-    if (error != VARVE_OK) {
-        return error;
-    }
-    struct lttng_recording *session = session_new(options, message);
-    if (session == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    session->buffers = buffers;
-    struct stat status;
-    bool is_new = lstat(options->output, &status) != 0;
-    error = lttng_session_run(session, start_work, limit_now_ns, message);
-    if (error != VARVE_OK) {
-        error = session_end(session, error);
-        if (is_new) {
-            lttng_folder_remove(options->output);
-        }
-        return error;
-    }
-    *session_out = session;
-    return VARVE_OK;
+    return session_begin(options, start_work, session_out, message);
+}
+
+int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message)
+{
+    return session_begin(options, adopt_work, session_out, message);
 }
 
 int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording_loss *loss_out,
@@ -633,33 +591,6 @@ int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording
         *loss_out = error != VARVE_ERROR_BUSY ? session->loss : (struct lttng_recording_loss){0, 0};
     }
     return session_end(session, error);
-}
-
-int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
-                          struct varve_message *message)
-{
-    int error = options_check(options, message);
-    *session_out = NULL;
-    if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
-        error = VARVE_ERROR_UNSUPPORTED;
-    }
-    if (error != VARVE_OK) {
-        return error;
-    }
-    struct lttng_recording *session = session_new(options, message);
-    if (session == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    session->buffers.bytes = DEFAULT_MAX; /* at most so much is to be written, unless somebody chose more */
-    error = lttng_session_run(session, session_find, limit_now_ns, message);
-    if (error == VARVE_OK && !session->is_known) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more", options->name);
-    }
-    if (error != VARVE_OK) {
-        return session_end(session, error);
-    }
-    *session_out = session;
-    return VARVE_OK;
 }
 
 #else /* built without liblttng-ctl */

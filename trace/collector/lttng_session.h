@@ -17,8 +17,8 @@
 struct lttng_recording;
 
 struct lttng_recording_options {
-    const char *name;      /* unique; letters, digits, - and _ */
-    const char *output;    /* folder for the trace; absolute; made by LTTng */
+    const char *name;      /* unique; letters, digits, - and _, at most 63 */
+    const char *output;    /* folder for the trace; absolute; made by LTTng, and still there after an error */
     bool may_block;        /* a full buffer: wait (bounded) rather than discard */
     uint64_t buffer_bytes; /* for the buffers of all CPUs together; 0: from the free space of /dev/shm */
 };

@@ -95,9 +95,6 @@ TEST(test_daemon_of_others)
 
     options.output = place("taken");
     must_fail(&options, VARVE_ERROR_IO, "already exists");
-    options.name = "other";
-    shell("mkdir %s && touch %s/file", place("taken"), place("taken"));
-    must_fail(&options, VARVE_ERROR_INVALID, "needs a new or an empty folder");
     emit(50, "");
     must_stop(session, NULL);
     assert_events(50, place("trace-ours"));
@@ -265,23 +262,6 @@ TEST(test_buffer_sizes)
     assert_true(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 15U << 20}, 16U << 20));
     assert_false(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 16U << 20}, 16U << 20));
     assert_true(lttng_buffers_cpus() >= (unsigned)sysconf(_SC_NPROCESSORS_ONLN));
-}
-
-TEST(test_wrong_options)
-{
-    static const char *const names[] = {"", "two words", "a/b", "-x;y", "\303\244"};
-    struct lttng_recording_options options = options_for("fine");
-    lttng_or_skip();
-    struct lttng_recording *session;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        options.name = names[i];
-        must_fail(&options, VARVE_ERROR_INVALID, "");
-        assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_INVALID);
-        assert_null(session);
-    }
-    options.name = "fine";
-    options.output = "trace";
-    must_fail(&options, VARVE_ERROR_INVALID, "");
 }
 
 TEST(test_daemon_missing)
