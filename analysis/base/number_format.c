@@ -71,6 +71,15 @@ struct format_text format_bytes_exact(int64_t bytes)
     return result;
 }
 
+struct format_text format_signed(int64_t change, struct format_text (*format)(int64_t number))
+{
+    struct format_text text;
+    struct format_text size = format(change < 0 && change > INT64_MIN ? -change : change);
+    const char *sign = change < 0 ? "-" : change > 0 ? "+" : "";
+    snprintf(text.text, sizeof(text.text), "%s%.40s", sign, size.text);
+    return text;
+}
+
 struct format_text format_duration(int64_t ns)
 {
     static const struct {

@@ -12,9 +12,11 @@ struct format_text {
     char text[48];
 };
 
-struct format_text format_count(int64_t number);              /* 1,234,567 */
-struct format_text format_bytes(int64_t bytes);               /* 1.21 MiB */
-struct format_text format_bytes_exact(int64_t bytes);         /* 1.21 MiB (1,268,000) */
+struct format_text format_count(int64_t number);      /* 1,234,567 */
+struct format_text format_bytes(int64_t bytes);       /* 1.21 MiB */
+struct format_text format_bytes_exact(int64_t bytes); /* 1.21 MiB (1,268,000) */
+/// By one of these two, with its sign: +1.21 MiB.
+struct format_text format_signed(int64_t change, struct format_text (*format)(int64_t number));
 struct format_text format_duration(int64_t ns);               /* 1.5 ms; "-" if negative */
 struct format_text format_share(int64_t part, int64_t whole); /* 12.3 %; "-" of nothing */
 struct format_text format_time_utc(int64_t seconds);          /* 2026-05-01 09:30:00 UTC */

@@ -23,9 +23,15 @@ static void query_print_add_cell(struct table *table, struct cursor *cursor, int
         return;
     }
     char cut[400] = "";
-    switch (kind) {
+    switch (cursor_name(cursor, column)[0] != '\0' ? kind : 't') {
     case 'c':
         table_add(table, format_count(number).text);
+        break;
+    case 'C':
+        table_add(table, format_signed(number, format_count).text);
+        break;
+    case 'B':
+        table_add(table, format_signed(number, format_bytes).text);
         break;
     case 'b':
         table_add(table, format_bytes(number).text);
@@ -56,23 +62,20 @@ static void query_print_add_cell(struct table *table, struct cursor *cursor, int
     }
 }
 
-int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound)
+int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max)
 {
     struct table table;
     table_init(&table, query->columns, strlen(query->kinds));
     table.indent = "  ";
-    table.columns_max = terminal_columns();
-    struct cursor cursor;
-    cursor_open(&cursor, database, query->sql);
-    cursor_bind_integer(&cursor, 1, bound);
+    table.columns_max = columns_max;
     int64_t rows = 0;
-    while (cursor_next(&cursor)) {
+    while (cursor_next(cursor)) {
         rows++;
         for (int column = 0; query->kinds[column] != '\0'; column++) {
-            query_print_add_cell(&table, &cursor, column, query->kinds[column]);
+            query_print_add_cell(&table, cursor, column, query->kinds[column]);
         }
     }
-    cursor_close(&cursor);
+    cursor_close(cursor);
     if (rows > 0) {
         table_print(&table, out, true);
     }
@@ -80,13 +83,26 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
     return rows;
 }
 
-struct cJSON *cursor_json(struct cursor *cursor, int columns)
+int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound)
 {
-    struct cJSON *object = json_object();
-    for (int column = 0; column < columns; column++) {
+    struct cursor cursor;
+    cursor_open(&cursor, database, query->sql);
+    cursor_bind_integer(&cursor, 1, bound);
+    return query_print_rows(out, &cursor, query, terminal_columns());
+}
+
+void cursor_json_add(struct cJSON *object, struct cursor *cursor, int first, int count)
+{
+    for (int column = first; column < first + count; column++) {
         struct value value = cursor_value(cursor, column);
         json_add(object, cursor_column_name(cursor, column), value_json(&value));
     }
+}
+
+struct cJSON *cursor_json(struct cursor *cursor, int columns)
+{
+    struct cJSON *object = json_object();
+    cursor_json_add(object, cursor, 0, columns);
     return object;
 }
 

@@ -17,15 +17,20 @@ struct table_column;
 struct query {
     const char *sql; /* ?1: the bound number */
     const struct table_column *columns;
-    /* a letter for each column: t text, p path (its end), c count, b bytes, d duration, n plain number, x address, %
-     * tenths of a percent */
+    /* a letter for each column: t text, p path (its end), c count, b bytes, C and B the same with their sign, d
+     * duration, n plain number, x address, % tenths of a percent; an empty text is an empty cell in each */
     const char *kinds;
 };
 
 /// Returns the number of rows; prints nothing if there are none.
 int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound);
+/// The same of a cursor over the query's statement, to which all is bound, and which is closed. columns_max: of a line;
+/// 0: no limit.
+int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max);
 /// The first columns of the row that a cursor stands on, with their names as keys.
 struct cJSON *cursor_json(struct cursor *cursor, int columns);
+/// `count` columns from `first` on become members of an object.
+void cursor_json_add(struct cJSON *object, struct cursor *cursor, int first, int count);
 /// All rows of a cursor, which is closed.
 struct cJSON *cursor_rows_json(struct cursor *cursor);
 struct cJSON *query_json(struct database *database, const char *sql, int64_t bound);

@@ -1,14 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Statements of this folder, each after the name of its constant in C; codes as cmake/EmbedText.cmake has them.
 
--- statement sql_growth_changes
-SELECT c.key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1,
-    b_2, b_3, b_4, b_5, coalesce(a_heap, -1), coalesce(a_python, -1), coalesce(a_together, -1),
-    coalesce(b_heap, -1), coalesce(b_python, -1), coalesce(b_together, -1) FROM change c LEFT JOIN together t
-    ON t.key = c.key AND c.part = 2 AND c.domain IN ('heap', 'python') WHERE part = ?1 AND domain = ?2
-    ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0
-    WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, c.key
-
 -- statement sql_report_processes
 SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')),
     '') AS program, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END AS
