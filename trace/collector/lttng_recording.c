@@ -13,62 +13,21 @@
 #include "trace/collect.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME_FILE "lttng" /* in the recording directory: the name of the session, for `varve recover` */
-
-static void paths_fill(const struct collector *collector, struct collect_lttng *lttng)
+/* By what the session page says: `varve recover` finds both again, and can end no other session. */
+static struct lttng_recording_options options_fill(const struct collector *collector, struct collect_lttng *lttng)
 {
+    const struct session_control *control = collector->directory.control;
+    snprintf(lttng->name, sizeof(lttng->name), "varve-%d-%06llx", (int)control->collector_pid,
+             (unsigned long long)(control->trace_id & 0xffffff));
     snprintf(lttng->output, sizeof(lttng->output), "%.4000s/ctf", collector->directory.path);
-}
-
-static struct lttng_recording_options session_options(const struct collect_lttng *lttng)
-{
     return (struct lttng_recording_options){
         .name = lttng->name, .output = lttng->output, .may_block = lttng->may_block};
-}
-
-static FILE *open_name(const struct collector *collector, const char *mode)
-{
-    char path[DIRECTORY_PATH_BYTES + 16];
-    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
-    return fopen(path, mode);
-}
-
-static int lttng_recording_write_name(const struct collector *collector)
-{
-    FILE *file = open_name(collector, "we");
-    if (file == NULL) {
-        return VARVE_ERROR_IO;
-    }
-    bool is_written = fprintf(file, "%s\n", collector->lttng.name) > 0;
-    return fclose(file) == 0 && is_written ? VARVE_OK : VARVE_ERROR_IO;
-}
-
-/* The session is ended under this name: only one that this recording has given it, not just any. */
-static bool is_own_name(const struct collector *collector)
-{
-    unsigned id = 0;
-    int pid = 0;
-    int used = 0;
-    return sscanf(collector->lttng.name, "varve-%d-%6x%n", &pid, &id, &used) == 2 &&
-           collector->lttng.name[used] == '\0' && id == (collector->directory.trace_id & 0xffffff);
-}
-
-static bool read_name(struct collector *collector)
-{
-    FILE *file = open_name(collector, "re");
-    if (file == NULL) {
-        return false;
-    }
-    bool is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
-    fclose(file);
-    return is_read && is_own_name(collector);
 }
 
 static int lttng_recording_open(struct collector *collector, const char *provider_path, struct varve_message *message)
@@ -84,19 +43,13 @@ static int lttng_recording_open(struct collector *collector, const char *provide
                                  "%s is missing: this varve was built without LTTng (liblttng-ust-dev)",
                                  provider_path != NULL ? provider_path : "libvarve_lttng.so");
     }
-    snprintf(lttng->name, sizeof(lttng->name), "varve-%d-%06llx", (int)getpid(),
-             (unsigned long long)(control->trace_id & 0xffffff));
-    paths_fill(collector, lttng);
-    struct lttng_recording_options options = session_options(lttng);
-    int error = lttng_recording_write_name(collector);
-    VARVE_THEN(error, lttng_recording_start(&options, &lttng->session, message));
+    struct lttng_recording_options options = options_fill(collector, lttng);
+    snprintf(control->sink_path, sizeof(control->sink_path), "%s", provider_path);
+    control->sink |= SESSION_SINK_LTTNG; /* said before the session is there: this process may be killed */
+    int error = lttng_recording_start(&options, &lttng->session, message);
     VARVE_THEN(error, collect_sink_open(collector, provider_path, message));
-    if (error == VARVE_OK) {
-        snprintf(control->sink_path, sizeof(control->sink_path), "%s", provider_path);
-        control->sink |= SESSION_SINK_LTTNG;
-        if (lttng->may_block) {
-            setenv("LTTNG_UST_ALLOW_BLOCKING", "1", 1); /* the program inherits it */
-        }
+    if (error == VARVE_OK && lttng->may_block) {
+        setenv("LTTNG_UST_ALLOW_BLOCKING", "1", 1); /* the program inherits it */
     }
     return error;
 }
@@ -131,8 +84,8 @@ void collect_lttng_abandon(struct collector *collector)
     if (lttng->output[0] != '\0') {
         lttng_folder_remove(lttng->output);
         lttng->output[0] = '\0';
+        collector->directory.control->sink &= ~(uint32_t)SESSION_SINK_LTTNG;
     }
-    unlinkat(collector->directory.fd, NAME_FILE, 0);
 }
 
 /* What went wrong costs the second sink, not the recording. */
@@ -228,11 +181,11 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    if (!read_name(collector)) {
+    const struct session_control *control = collector->directory.control;
+    if (control == NULL || (control->sink & SESSION_SINK_LTTNG) == 0) { /* NULL: it went when all else was done */
         return false;
     }
-    paths_fill(collector, lttng);
-    struct lttng_recording_options options = session_options(lttng);
+    struct lttng_recording_options options = options_fill(collector, lttng);
     return lttng_recording_adopt(&options, &lttng->session, message) == VARVE_OK;
 }
 
@@ -260,6 +213,5 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
         return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s", result->ctf_path,
                                  strerror(errno));
     }
-    unlinkat(collector->directory.fd, NAME_FILE, 0);
     return VARVE_OK;
 }

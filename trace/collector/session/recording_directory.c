@@ -511,7 +511,7 @@ static bool is_frame(const char *name)
 static int check_entries(const struct session_directory *directory, int fd, bool *has_data,
                          struct varve_message *message)
 {
-    static const char *const files[] = {"owner", "lttng", "allocations.blocks"};
+    static const char *const files[] = {"owner", "allocations.blocks"};
     DIR *folder = recording_directory_list(fd);
     const struct dirent *entry;
     int error = folder != NULL ? VARVE_OK : recording_directory_fail(message, "read", directory->path);
@@ -521,8 +521,7 @@ static int check_entries(const struct session_directory *directory, int fd, bool
             is_known = is_known || (fd == directory->fd && strcmp(entry->d_name, files[i]) == 0);
         }
         mode_t type = S_IFREG;
-        if (strcmp(entry->d_name, "ctf") == 0 ||
-            (fd == directory->rings_fd && strncmp(entry->d_name, "lttng", 5) == 0)) {
+        if (strcmp(entry->d_name, "ctf") == 0) {
             is_known = true;
             type = S_IFDIR;
         }
