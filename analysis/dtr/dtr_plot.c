@@ -4,12 +4,11 @@
 
 #include "analysis/base/number_format.h"
 #include "base/error.h"
+#include "base/program.h"
 #include "base/publish.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -219,18 +218,9 @@ static bool dtr_plot_ends_with(const char *path, const char *end)
 /* Run it, with nothing to read, and nobody to tell. False: it could not be run, or failed. */
 static bool run_program(char *const *argv)
 {
-    posix_spawn_file_actions_t actions;
     int status = -1;
-    int reason = posix_spawn_file_actions_init(&actions);
-    if (reason != 0) {
-        return false;
-    }
-    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO && reason == 0; descriptor++) {
-        reason = posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_RDWR, 0);
-    }
     pid_t pid;
-    reason = reason != 0 ? reason : posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    int reason = program_spawn(argv, environ, (const int[]){-1, -1, -1}, false, &pid);
     while (reason == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     return reason == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -4,11 +4,11 @@
 
 #include "analysis/base/component_find.h"
 #include "base/error.h"
+#include "base/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,19 +82,6 @@ static const char *last_line(const char *text)
     return strncmp(line, PREFIX, strlen(PREFIX)) == 0 ? line + strlen(PREFIX) : line;
 }
 
-/* Returns 0, or an errno: it did not start. */
-static int export_python_spawn(const char *const *argv, int error_stream, pid_t *pid_out)
-{
-    posix_spawn_file_actions_t actions;
-    int error = posix_spawn_file_actions_init(&actions);
-    if (error == 0) {
-        error = posix_spawn_file_actions_adddup2(&actions, error_stream, STDERR_FILENO);
-        error = error != 0 ? error : posix_spawnp(pid_out, argv[0], &actions, NULL, (char *const *)argv, environ);
-        posix_spawn_file_actions_destroy(&actions);
-    }
-    return error;
-}
-
 int export_by_python(const struct python_export *request, struct varve_message *message)
 {
     char folder[PATH_MAX] = ".", python[PATH_MAX + 32], timeout[40], reason[REASON_BYTES] = "";
@@ -123,7 +110,8 @@ int export_by_python(const struct python_export *request, struct varve_message *
         return varve_message_set(message, VARVE_ERROR_IO, "%s", strerror(errno));
     }
     pid_t pid;
-    int error = export_python_spawn(argv, streams[1], &pid);
+    const int given[] = {STDIN_FILENO, STDOUT_FILENO, streams[1]};
+    int error = program_spawn((char *const *)argv, environ, given, false, &pid);
     close(streams[1]);
     int status = 0;
     if (error == 0) {

@@ -12,7 +12,7 @@
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
-#include "base/program_find.h"
+#include "base/program.h"
 #include "base/publish.h"
 
 #include <dirent.h>
@@ -20,7 +20,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,34 +150,6 @@ static char *file_take(int descriptor)
     return text;
 }
 
-/* 0 or an errno. With the signals of a fresh process, whatever the collector has done to its own. */
-static int import_ctf_spawn(char *const *argv, int output, int errors, pid_t *pid_out)
-{
-    posix_spawn_file_actions_t actions;
-    int reason = posix_spawn_file_actions_init(&actions);
-    if (reason != 0) {
-        return reason;
-    }
-    posix_spawnattr_t attributes;
-    reason = posix_spawnattr_init(&attributes);
-    sigset_t all;
-    sigset_t none;
-    if (reason == 0) {
-        sigfillset(&all);
-        sigemptyset(&none);
-        posix_spawnattr_setsigmask(&attributes, &none);
-        posix_spawnattr_setsigdefault(&attributes, &all);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-        reason = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        reason = reason != 0 ? reason : posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-        reason = reason != 0 ? reason : posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
-        reason = reason != 0 ? reason : posix_spawn(pid_out, argv[0], &actions, &attributes, argv, environ);
-        posix_spawnattr_destroy(&attributes);
-    }
-    posix_spawn_file_actions_destroy(&actions);
-    return reason;
-}
-
 static void import_ctf_wait_for(struct run *run, pid_t pid)
 {
     for (;;) {
@@ -220,7 +191,7 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     int reason = output < 0 || errors < 0 ? errno : 0;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
     pid_t pid = 0;
-    reason = reason != 0 ? reason : import_ctf_spawn(argv, output, errors, &pid);
+    reason = reason != 0 ? reason : program_spawn(argv, environ, (const int[]){-1, output, errors}, false, &pid);
     if (reason == 0) {
         import_ctf_wait_for(run, pid);
         run->output = file_take(output);

@@ -10,16 +10,14 @@
  */
 #include "trace/collector/lttng_session.h"
 
-#include "base/program_find.h"
+#include "base/program.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/format/session_format.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,38 +143,6 @@ static char **lttng_daemon_environment_make(void)
     return entries;
 }
 
-/* In a session of its own (Ctrl-C does not reach it), with the signals of a fresh process. 0 or an errno. */
-static int lttng_daemon_spawn(char *const *entries, pid_t *pid_out)
-{
-    static char name[] = PROGRAM;
-    static char daemonize[] = "--daemonize";
-    static char no_kernel[] = "--no-kernel";
-    char *const argv[] = {name, daemonize, no_kernel, NULL};
-    posix_spawn_file_actions_t actions;
-    int reason = posix_spawn_file_actions_init(&actions);
-    if (reason != 0) {
-        return reason;
-    }
-    posix_spawnattr_t attributes;
-    reason = posix_spawnattr_init(&attributes);
-    sigset_t all;
-    sigset_t none;
-    if (reason == 0) {
-        sigfillset(&all);
-        sigemptyset(&none);
-        posix_spawnattr_setsigmask(&attributes, &none);
-        posix_spawnattr_setsigdefault(&attributes, &all);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-        for (int i = STDIN_FILENO; i <= STDERR_FILENO && reason == 0; i++) {
-            reason = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
-        }
-        reason = reason != 0 ? reason : posix_spawnp(pid_out, PROGRAM, &actions, &attributes, argv, entries);
-        posix_spawnattr_destroy(&attributes);
-    }
-    posix_spawn_file_actions_destroy(&actions);
-    return reason;
-}
-
 /* The program that was started ends when the daemon behind it answers. -1: it had to be killed. */
 static int wait_or_kill(pid_t pid, uint64_t limit_ns)
 {
@@ -208,8 +174,10 @@ static int lttng_daemon_spawn_and_wait(uint64_t limit_ns, struct varve_message *
     }
     struct sigaction before;
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
+    static char name[] = PROGRAM, daemonize[] = "--daemonize", no_kernel[] = "--no-kernel";
+    char *const argv[] = {name, daemonize, no_kernel, NULL};
     pid_t pid = 0;
-    int reason = lttng_daemon_spawn(entries, &pid);
+    int reason = program_spawn(argv, entries, (const int[]){-1, -1, -1}, true, &pid);
     int status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
     sigaction(SIGCHLD, &before, NULL);
     free(entries);

@@ -10,7 +10,7 @@
 #include "analysis/cli/doctor/doctor_program.h"
 #include "analysis/base/number_format.h"
 #include "base/error.h"
-#include "base/program_find.h"
+#include "base/program.h"
 
 #include <errno.h>
 #include <glob.h>

@@ -8,7 +8,7 @@
 
 #include "analysis/cli/doctor/doctor_gpu_probe.h"
 #include "analysis/cli/doctor/doctor_program.h"
-#include "base/program_find.h"
+#include "base/program.h"
 
 #include <limits.h>
 #include <stdlib.h>

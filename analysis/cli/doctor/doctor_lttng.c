@@ -10,7 +10,7 @@
 #include "analysis/base/component_find.h"
 #include "analysis/cli/doctor/doctor_program.h"
 #include "analysis/import/ctf.h"
-#include "base/program_find.h"
+#include "base/program.h"
 
 #include <errno.h>
 #include <limits.h>

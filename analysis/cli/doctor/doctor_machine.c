@@ -5,7 +5,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
-#include "base/program_find.h"
+#include "base/program.h"
 
 #include <dirent.h>
 #include <inttypes.h>
