@@ -17,45 +17,26 @@
 #include "trace/store/sqlite_format.h"
 #include "trace/store/store_transaction.h"
 
+#include "columns_generated.h"
+
 #include <string.h>
 
 /* One commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 #define CHUNK_ROWS 4096U
-/* Of allocation_row. */
-enum allocation_column {
-    ALLOCATION_DOMAIN,
-    ALLOCATION_SOURCE,
-    ALLOCATION_ADDR,
-    ALLOCATION_SIZE,
-    ALLOCATION_CALLSITE,
-    ALLOCATION_THREAD,
-    ALLOCATION_PROCESS,
-    ALLOCATION_ALLOC_SEQ,
-    ALLOCATION_ALLOC_NS,
-    ALLOCATION_TEMPORARY,
-    ALLOCATION_LIFETIME_EVENTS,
-    ALLOCATION_LIFETIME_NS,
-    ALLOCATION_PENDING_EVENTS,
-    ALLOCATION_PADDING,
-    ALLOCATION_DEVICE,
-    ALLOCATION_POOL,
-    ALLOCATION_STREAM,
-    ALLOCATION_SEGMENT,
-    ALLOCATION_MEMORY_KIND,
-    ALLOCATION_PID,
-    ALLOCATION_TID,
-    ALLOCATION_ID, /* the rowid */
-    ALLOCATION_COLUMNS,
+/* Which columns a row of allocation_row has. */
+enum allocation_use {
+    USE_FREED = 1, /* a free is over when it was requested, even if the block is still pending */
+    USE_COMPLETED = 2,
+    USE_BLOCK = 4, /* it is of a caching allocator or of the CUDA API */
+    USE_SEGMENT = 8,
+    USE_API = 16,    /* of the CUDA API */
+    USE_OTHERS = 32, /* who made it is not what its row of `thread` says */
 };
 
-#define ALLOCATION_DEFAULTS (1U << ALLOCATION_PENDING_EVENTS | 1U << ALLOCATION_PADDING)
-#define DEVICE_COLUMNS \
-    (1U << ALLOCATION_DEVICE | 1U << ALLOCATION_POOL | 1U << ALLOCATION_STREAM | 1U << ALLOCATION_SEGMENT)
-#define THREAD_COLUMNS (1U << ALLOCATION_PID | 1U << ALLOCATION_TID)
 /* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row
  * that replaces it. */
-#define WIDE_COLUMNS (1U << ALLOCATION_SIZE | 1U << ALLOCATION_CALLSITE | 1U << ALLOCATION_PADDING)
+#define WIDE_COLUMNS (1U << ALLOCATION_SIZE | 1U << ALLOCATION_CALLSITE_ID | 1U << ALLOCATION_PADDING)
 
 static int64_t difference(int64_t a, int64_t b)
 {
@@ -69,47 +50,27 @@ static bool allocation_store_row_add(struct store *store, enum image_table table
 {
     const struct scratch_row *row = scratch_peek(&derive->scratch, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
+    static const struct scratch_block none = {0};
+    const struct scratch_block *block = more != NULL ? more : &none;
     bool is_block = row->domain == DOMAIN_BLOCK;
     uint64_t free_seq = is_final || !row->is_waiting ? row->free_seq : 0;
     uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : free_seq;
     uint64_t requested_seq = free_seq != 0 ? free_seq : row->alloc_seq;
-    unsigned pool = more == NULL ? 0 : is_block ? more->pool : more->pool & 0xfffU;
+    bool is_thread = rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid);
+    const unsigned uses = (free_seq != 0 ? USE_FREED : 0) | (completed_seq != 0 ? USE_COMPLETED : 0) |
+                          (more != NULL ? USE_BLOCK : 0) | (block->segment_id != 0 ? USE_SEGMENT : 0) |
+                          (more != NULL && !is_block ? USE_API : 0) | (is_thread ? 0 : USE_OTHERS);
     const int64_t values[ALLOCATION_COLUMNS] = {
-        [ALLOCATION_DOMAIN] = row->domain,
-        [ALLOCATION_SOURCE] = row->source,
-        [ALLOCATION_ADDR] = (int64_t)row->addr,
-        [ALLOCATION_SIZE] = (int64_t)row->size,
-        [ALLOCATION_CALLSITE] = row->callsite,
-        [ALLOCATION_THREAD] = row->thread_id,
-        [ALLOCATION_PROCESS] = thread->process_id,
-        [ALLOCATION_ALLOC_SEQ] = (int64_t)row->alloc_seq,
-        [ALLOCATION_ALLOC_NS] = row->alloc_ns,
         [ALLOCATION_TEMPORARY] = free_seq != 0 && row->temporary,
         [ALLOCATION_LIFETIME_EVENTS] = (int64_t)(free_seq - row->alloc_seq),
         [ALLOCATION_LIFETIME_NS] = difference(row->free_ns, row->alloc_ns),
         [ALLOCATION_PENDING_EVENTS] = (int64_t)(completed_seq - requested_seq),
         [ALLOCATION_PADDING] = difference((int64_t)row->size, (int64_t)row->requested),
-        [ALLOCATION_DEVICE] = more != NULL ? more->device : 0,
-        [ALLOCATION_POOL] = pool,
-        [ALLOCATION_STREAM] = more != NULL ? more->stream : 0,
-        [ALLOCATION_SEGMENT] = more != NULL ? (int64_t)more->segment_id : 0,
-        [ALLOCATION_MEMORY_KIND] = more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
-        [ALLOCATION_PID] = thread->pid,
-        [ALLOCATION_TID] = thread->tid,
+        [ALLOCATION_POOL] = is_block ? block->pool : block->pool & 0xfffU,
+        ALLOCATION_MEMBERS(COLUMN_VALUE) /* as they are */
     };
-    /* A free is over when it was requested, even if the block is still pending. */
-    uint32_t nulls =
-        1U << ALLOCATION_ID |
-        (more == NULL            ? DEVICE_COLUMNS
-         : more->segment_id == 0 ? 1U << ALLOCATION_SEGMENT
-                                 : 0) |
-        (free_seq != 0 ? 0 : 1U << ALLOCATION_LIFETIME_EVENTS | 1U << ALLOCATION_LIFETIME_NS) |
-        (completed_seq != 0 ? 0 : 1U << ALLOCATION_PENDING_EVENTS) |
-        (more != NULL && !is_block ? 0 : 1U << ALLOCATION_MEMORY_KIND) |
-        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS : 0);
-    uint32_t defaults = (completed_seq == requested_seq ? 1U << ALLOCATION_PENDING_EVENTS : 0) |
-                        (values[ALLOCATION_PADDING] == 0 ? 1U << ALLOCATION_PADDING : 0);
-    unsigned count = record_columns(nulls, defaults, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
+    uint32_t nulls = 1U << ALLOCATION_ID ALLOCATION_USES(COLUMN_NULL);
+    unsigned count = record_columns(values, nulls, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
     return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
                      is_final ? count : ALLOCATION_COLUMNS);
 }

@@ -7,6 +7,7 @@
 #define VARVE_TRACE_STORE_SQLITE_FORMAT_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -91,14 +92,25 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
     return (unsigned)(body - out);
 }
 
-/* How many columns a record needs, of `count`: those after it read as their default, where the table has one (bits of
- * `with_default`), or as NULL. `at_default`: columns whose value is it, if they are not NULL. */
-static inline unsigned record_columns(uint32_t nulls, uint32_t at_default, uint32_t with_default, unsigned count)
+/* How many columns a record needs, of `count`: those after it read as 0 where the table says so (bits of `defaults`),
+ * else as NULL. */
+static inline unsigned record_columns(const int64_t *values, uint32_t nulls, uint32_t defaults, unsigned count)
 {
-    uint32_t left_out = (nulls & ~with_default) | (at_default & ~nulls);
-    uint32_t needed = ~left_out & ((UINT32_C(1) << count) - 1);
-    return needed != 0 ? 32 - (unsigned)__builtin_clz(needed) : 0;
+    while (count > 0) {
+        uint32_t column = UINT32_C(1) << (count - 1);
+        bool is_left_out =
+            (nulls & column) != 0 ? (defaults & column) == 0 : (defaults & column) != 0 && values[count - 1] == 0;
+        if (!is_left_out) {
+            break;
+        }
+        count--;
+    }
+    return count;
 }
+
+/* The lists of columns_generated.h as values of a row, and as the bits of those that have none of the bits `uses`. */
+#define COLUMN_VALUE(column, member) [column] = (int64_t)(member),
+#define COLUMN_NULL(column, use) | ((uses & (use)) != 0 ? 0 : 1U << (column))
 
 /* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size. */
 static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, uint32_t wide,

@@ -13,91 +13,50 @@
 #include "trace/store/sqlite_format.h"
 #include "trace/store/store_transaction.h"
 
+#include "columns_generated.h"
+
 /* One commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 
-/* Of storage. */
-enum storage_column {
-    STORAGE_NUMBER,
-    STORAGE_KIND,
-    STORAGE_DTYPE,
-    STORAGE_ADDR,
-    STORAGE_SIZE,
-    STORAGE_ELEMENTS,
-    STORAGE_CALLSITE,
-    STORAGE_THREAD,
-    STORAGE_PROCESS,
-    STORAGE_PID,
-    STORAGE_TID,
-    STORAGE_CREATE_SEQ,
-    STORAGE_CREATE_NS,
-    STORAGE_DESTROY_SEQ,
-    STORAGE_DESTROY_NS,
-    STORAGE_DEVICE,
-    STORAGE_ALLOCATION,
-    STORAGE_BASE,
-    STORAGE_LAST_USE_NS,
-    STORAGE_WRITES,
-    STORAGE_READS,
-    STORAGE_LEAK_SEQ,
-    STORAGE_LEAK_CAUSE,
-    STORAGE_LEAK_REFERENCES,
-    STORAGE_ID, /* the rowid */
-    STORAGE_COLUMNS,
+/* Which columns a row of storage has. */
+enum storage_use {
+    USE_KNOWN = 1, /* of a view: what it is a view of */
+    USE_DESTROYED = 2,
+    USE_DEVICE = 4,
+    USE_ALLOCATION = 8,
+    USE_BASE = 16,
+    USE_COPIED = 32,
+    USE_LEAK = 64,
 };
-
-#define STORAGE_DEFAULTS (1U << STORAGE_WRITES | 1U << STORAGE_READS)
 
 static int64_t storage_store_clamp(uint64_t value)
 {
     return value > INT64_MAX ? INT64_MAX : (int64_t)value; /* of a damaged record */
 }
 
-static uint32_t row_nulls(const struct scratch_storage *row)
+static unsigned storage_use(const struct scratch_storage *row)
 {
-    bool is_known = row->kind != STORAGE_VIEW || row->base != 0; /* of a view: what it is a view of */
-    return 1U << STORAGE_ID | (is_known ? 0 : 1U << STORAGE_DTYPE | 1U << STORAGE_ELEMENTS) |
-           (row->destroy_seq != 0 ? 0 : 1U << STORAGE_DESTROY_SEQ | 1U << STORAGE_DESTROY_NS) |
-           (row->is_of_device ? 0 : 1U << STORAGE_DEVICE) | (row->allocation_id != 0 ? 0 : 1U << STORAGE_ALLOCATION) |
-           (row->base != 0 ? 0 : 1U << STORAGE_BASE) |
-           (row->writes + (uint64_t)row->reads > 0 ? 0 : 1U << STORAGE_LAST_USE_NS) |
-           (row->leak_seq != 0 ? 0 : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
+    bool is_known = row->kind != STORAGE_VIEW || row->base != 0;
+    bool is_copied = row->writes + (uint64_t)row->reads > 0;
+    return (is_known ? USE_KNOWN : 0) | (row->destroy_seq != 0 ? USE_DESTROYED : 0) |
+           (row->is_of_device ? USE_DEVICE : 0) | (row->allocation_id != 0 ? USE_ALLOCATION : 0) |
+           (row->base != 0 ? USE_BASE : 0) | (is_copied ? USE_COPIED : 0) | (row->leak_seq != 0 ? USE_LEAK : 0);
 }
 
 static bool storage_store_row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
 {
     const struct scratch_storage *row = derive_storage_row(derive, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
+    const unsigned uses = storage_use(row);
     const int64_t values[STORAGE_COLUMNS] = {
-        [STORAGE_NUMBER] = (int64_t)row->number,
-        [STORAGE_KIND] = row->kind,
-        [STORAGE_DTYPE] = row->dtype,
-        [STORAGE_ADDR] = (int64_t)row->addr,
         [STORAGE_SIZE] = storage_store_clamp(row->size),
         [STORAGE_ELEMENTS] = storage_store_clamp(row->elements),
-        [STORAGE_CALLSITE] = row->callsite,
-        [STORAGE_THREAD] = row->thread_id,
-        [STORAGE_PROCESS] = thread->process_id,
-        [STORAGE_PID] = thread->pid,
-        [STORAGE_TID] = thread->tid,
-        [STORAGE_CREATE_SEQ] = (int64_t)row->create_seq,
-        [STORAGE_CREATE_NS] = row->create_ns,
-        [STORAGE_DESTROY_SEQ] = (int64_t)row->destroy_seq,
-        [STORAGE_DESTROY_NS] = row->destroy_ns,
-        [STORAGE_DEVICE] = row->device,
-        [STORAGE_ALLOCATION] = (int64_t)row->allocation_id,
-        [STORAGE_BASE] = (int64_t)row->base,
-        [STORAGE_LAST_USE_NS] = row->last_use_ns,
-        [STORAGE_WRITES] = row->writes,
-        [STORAGE_READS] = row->reads,
-        [STORAGE_LEAK_SEQ] = (int64_t)row->leak_seq,
-        [STORAGE_LEAK_CAUSE] = row->leak_cause,
         [STORAGE_LEAK_REFERENCES] = storage_store_clamp(row->leak_references),
+        STORAGE_MEMBERS(COLUMN_VALUE) /* as they are */
     };
-    uint32_t nulls = row_nulls(row);
-    uint32_t defaults = (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
+    uint32_t nulls = 1U << STORAGE_ID STORAGE_USES(COLUMN_NULL);
     return image_add(store->image, table, id, values, nulls, 0,
-                     record_columns(nulls, defaults, STORAGE_DEFAULTS, STORAGE_COLUMNS));
+                     record_columns(values, nulls, STORAGE_DEFAULTS, STORAGE_COLUMNS));
 }
 
 /* The next row goes into the image, whether it is final or not; false if there is no space. */

@@ -18,6 +18,8 @@
 #include "base/error.h"
 #include "trace/writer.h"
 
+#include "columns_generated.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,13 +31,18 @@
 
 /* ---- events ---- */
 
+/* Which columns an event has. */
 enum event_use {
     USE_ADDR = 1,
     USE_SIZE = 2,
     USE_REQUESTED = 4,
     USE_ARG = 8,
-    USE_DEVICE = 16, /* device, dev_seq, stream, pool: not for what happens in the host's memory */
+    USE_DEVICE = 16, /* not what happens in the host's memory */
     USE_CALLSITE = 32,
+    /* those above by its kind */
+    USE_ID = 64,
+    USE_RING = 128,   /* it is no sign of missing ones */
+    USE_OTHERS = 256, /* its process and thread are not those of its row of `thread` */
 };
 
 /* sizeof of the description: "" has one byte. The groups differ in their first letters. */
@@ -55,83 +62,28 @@ static int64_t size_column(uint64_t size)
     return size > INT64_MAX ? INT64_MAX : (int64_t)size;
 }
 
-/* Of event_row. */
-enum event_column {
-    EVENT_TS_NS,
-    EVENT_KIND,
-    EVENT_CAUSE,
-    EVENT_CALLSITE,
-    EVENT_ID,
-    EVENT_ADDR,
-    EVENT_SIZE,
-    EVENT_THREAD,
-    EVENT_RING_LAG,
-    EVENT_ARG,
-    EVENT_PADDING,
-    EVENT_FLAGS,
-    EVENT_DEVICE,
-    EVENT_DEV_SEQ,
-    EVENT_STREAM,
-    EVENT_POOL,
-    EVENT_PID,
-    EVENT_TID,
-    EVENT_LADDER,                            /* the first of its rungs */
-    EVENT_SEQ = EVENT_LADDER + LADDER_RUNGS, /* the rowid */
-    EVENT_COLUMNS,
-};
-
-#define EVENT_LADDER_COLUMNS (((1U << LADDER_RUNGS) - 1) << EVENT_LADDER)
-#define EVENT_DEFAULTS (1U << EVENT_RING_LAG | 1U << EVENT_FLAGS | EVENT_LADDER_COLUMNS)
-#define EVENT_DEVICE_COLUMNS (1U << EVENT_DEVICE | 1U << EVENT_DEV_SEQ | 1U << EVENT_STREAM | 1U << EVENT_POOL)
-
-/* The columns of the ladder; returns those at their default. */
-static uint32_t ladder_columns(const struct event *event, int64_t *values)
+static unsigned event_use(struct store *store, const struct event *event)
 {
-    uint32_t defaults = 0;
-    for (unsigned i = 0; i < LADDER_RUNGS; i++) {
-        values[EVENT_LADDER + i] = (int64_t)event->ladder_change.bytes[i];
-        defaults |= event->ladder_change.bytes[i] == 0 ? 1U << (EVENT_LADDER + i) : 0;
+    unsigned uses = event_uses[event->kind];
+    if (event->callsite == 0 && kind_gives_back(event->kind)) {
+        uses &= ~(unsigned)USE_CALLSITE;
     }
-    return defaults;
+    bool is_thread = rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid);
+    return uses | (event->id != 0 ? USE_ID : 0) | (event->ring_seq != 0 ? USE_RING : 0) | (is_thread ? 0 : USE_OTHERS);
 }
 
 int store_append(struct store *store, const struct event *event, struct varve_message *message)
 {
-    unsigned uses = event_uses[event->kind];
+    unsigned uses = event_use(store, event);
     const int64_t size = (uses & USE_SIZE) != 0 ? size_column(event->size) : 0;
-    int64_t values[EVENT_COLUMNS] = {
-        [EVENT_TS_NS] = event->ts_ns,
-        [EVENT_KIND] = event->kind,
-        [EVENT_CAUSE] = event->cause,
-        [EVENT_CALLSITE] = event->callsite,
-        [EVENT_ID] = (int64_t)event->id,
-        [EVENT_ADDR] = (int64_t)event->addr,
+    const int64_t values[EVENT_COLUMNS] = {
         [EVENT_SIZE] = size,
-        [EVENT_THREAD] = event->thread_id,
         [EVENT_RING_LAG] = (int64_t)event->seq - size_column(event->ring_seq),
-        [EVENT_ARG] = (int64_t)event->arg,
         [EVENT_PADDING] = size - size_column(event->requested),
-        [EVENT_FLAGS] = event->flags,
-        [EVENT_DEVICE] = event->device,
-        [EVENT_DEV_SEQ] = (int64_t)event->dev_seq,
-        [EVENT_STREAM] = event->stream,
-        [EVENT_POOL] = event->pool,
-        [EVENT_PID] = event->pid,
-        [EVENT_TID] = event->tid,
+        EVENT_MEMBERS(COLUMN_VALUE) /* as they are */
     };
-    uint32_t nulls =
-        (uses & USE_DEVICE ? 0 : EVENT_DEVICE_COLUMNS) | (event->id != 0 ? 0 : 1U << EVENT_ID) |
-        (uses & USE_ADDR ? 0 : 1U << EVENT_ADDR) | (uses & USE_SIZE ? 0 : 1U << EVENT_SIZE) |
-        (uses & USE_REQUESTED ? 0 : 1U << EVENT_PADDING) | (uses & USE_ARG ? 0 : 1U << EVENT_ARG) |
-        (uses & USE_CALLSITE && (event->callsite != 0 || !kind_gives_back(event->kind)) ? 0 : 1U << EVENT_CALLSITE) |
-        (event->ring_seq != 0 ? 0 : 1U << EVENT_RING_LAG) |
-        (rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)
-             ? 1U << EVENT_PID | 1U << EVENT_TID
-             : 0) |
-        1U << EVENT_SEQ;
-    uint32_t defaults = (values[EVENT_RING_LAG] == 0 ? 1U << EVENT_RING_LAG : 0) |
-                        (event->flags == 0 ? 1U << EVENT_FLAGS : 0) | ladder_columns(event, values);
-    unsigned count = record_columns(nulls, defaults, EVENT_DEFAULTS, EVENT_COLUMNS);
+    uint32_t nulls = 1U << EVENT_SEQ EVENT_USES(COLUMN_NULL);
+    unsigned count = record_columns(values, nulls, EVENT_DEFAULTS, EVENT_COLUMNS);
     assert(event->seq == store->seq_last + 1);
     if (store->skips_events) {
         store->seq_last = event->seq;
@@ -181,16 +133,15 @@ uint64_t store_pending(const struct store *store)
     return image_rows(store->image, IMAGE_EVENT);
 }
 
+#define POSITION_VALUE(column, member) VALUE(member),
+
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
     int error = writer_begin(store, message);
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
-        const struct store_ring_position *row = &positions[i];
-        error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id), VALUE(row->ring),
-                           VALUE(row->tail), VALUE(row->spill_tail), VALUE(row->sequence), VALUE(row->orphans),
-                           VALUE(row->unreadable), VALUE(row->unfolded), VALUE(row->parts), VALUE(row->last_ticks),
-                           VALUE(row->last_ns));
+        const struct store_ring_position *position = &positions[i];
+        error = ROWS_WRITE(store, STATEMENT_POSITION, RING_POSITION_MEMBERS(POSITION_VALUE));
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s", store->failure.text);
         }

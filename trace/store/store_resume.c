@@ -13,6 +13,8 @@
 #include "base/error.h"
 #include "trace/collect.h"
 
+#include "columns_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,41 +69,32 @@ static bool is_null(sqlite3_stmt *row, int column)
     return sqlite3_column_type(row, column) == SQLITE_NULL;
 }
 
+/* The lists of columns_generated.h as assignments, of a row of all columns. NULL reads as 0, which is what the members
+ * that a row does not use hold. */
+#define COLUMN_READ(column, member) member = (__typeof__(member))sqlite3_column_int64(row, column);
+
 static int store_resume_event_take(sqlite3_stmt *row, void *context)
 {
     const struct event_reader *reader = context;
-    const int64_t seq = sqlite3_column_int64(row, 0);
-    const uint32_t thread_id = (uint32_t)sqlite3_column_int64(row, 16);
-    const struct thread_ids *thread =
-        thread_id < reader->threads->limit ? &reader->threads->ids[thread_id] : &(struct thread_ids){0};
-    /* NULL reads as 0, which is what the fields that a kind does not use hold. */
-    struct event event = {
-        .seq = (uint64_t)seq,
-        .ts_ns = sqlite3_column_int64(row, 1),
-        .pid = is_null(row, 2) ? thread->pid : sqlite3_column_int(row, 2),
-        .tid = is_null(row, 3) ? thread->tid : sqlite3_column_int(row, 3),
-        .device = (uint8_t)sqlite3_column_int(row, 4),
-        .dev_seq = (uint64_t)sqlite3_column_int64(row, 5),
-        .kind = (uint8_t)sqlite3_column_int(row, 6),
-        .stream = (uint16_t)sqlite3_column_int(row, 7),
-        .pool = (uint16_t)sqlite3_column_int(row, 8),
-        .id = (uint64_t)sqlite3_column_int64(row, 9),
-        .addr = (uint64_t)sqlite3_column_int64(row, 10),
-        .size = (uint64_t)sqlite3_column_int64(row, 11),
-        .requested =
-            is_null(row, 12) ? 0 : (uint64_t)sqlite3_column_int64(row, 11) - (uint64_t)sqlite3_column_int64(row, 12),
-        .arg = (uint64_t)sqlite3_column_int64(row, 13),
-        .cause = (uint8_t)sqlite3_column_int(row, 14),
-        .callsite = (uint32_t)sqlite3_column_int64(row, 15),
-        .thread_id = thread_id,
-        .flags = (uint8_t)sqlite3_column_int(row, 17),
-        .ring_seq = is_null(row, 18) ? 0 : (uint64_t)seq - (uint64_t)sqlite3_column_int64(row, 18),
-        .is_stored = true,
-    };
-    if (event.thread_id < reader->thread_limit) {
-        event.process_id = reader->process_ids[event.thread_id];
+    struct event *event = &(struct event){.is_stored = true};
+    EVENT_MEMBERS(COLUMN_READ)
+    event->seq = (uint64_t)sqlite3_column_int64(row, EVENT_SEQ);
+    event->size = (uint64_t)sqlite3_column_int64(row, EVENT_SIZE);
+    if (!is_null(row, EVENT_PADDING)) {
+        event->requested = event->size - (uint64_t)sqlite3_column_int64(row, EVENT_PADDING);
     }
-    return reader->take(reader->context, &event);
+    if (!is_null(row, EVENT_RING_LAG)) {
+        event->ring_seq = event->seq - (uint64_t)sqlite3_column_int64(row, EVENT_RING_LAG);
+    }
+    if (event->thread_id < reader->threads->limit) {
+        const struct thread_ids *thread = &reader->threads->ids[event->thread_id];
+        event->pid = is_null(row, EVENT_PID) ? thread->pid : event->pid;
+        event->tid = is_null(row, EVENT_TID) ? thread->tid : event->tid;
+    }
+    if (event->thread_id < reader->thread_limit) {
+        event->process_id = reader->process_ids[event->thread_id];
+    }
+    return reader->take(reader->context, event);
 }
 
 int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
@@ -113,11 +106,8 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
                            "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
                            " ORDER BY 1",
                            NULL, thread_take, &reader, message);
-    VARVE_THEN(error,
-               query_each(store,
-                          "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
-                          " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
-                          NULL, store_resume_event_take, &reader, message));
+    VARVE_THEN(error, query_each(store, "SELECT " EVENT_NAMES " FROM event_row ORDER BY seq", NULL,
+                                 store_resume_event_take, &reader, message));
     free(reader.process_ids);
     return error;
 }
@@ -139,22 +129,13 @@ struct reader {
 static int position_take(sqlite3_stmt *row, void *context)
 {
     const struct reader *reader = context;
-    const struct store_ring_position position = {
-        .thread_id = (uint32_t)sqlite3_column_int64(row, 0),
-        .process_id = (uint32_t)sqlite3_column_int64(row, 1),
-        .ring = (uint32_t)sqlite3_column_int64(row, 2),
-        .tail = (uint64_t)sqlite3_column_int64(row, 3),
-        .spill_tail = (uint64_t)sqlite3_column_int64(row, 4),
-        .sequence = (uint64_t)sqlite3_column_int64(row, 5),
-        .orphans = (uint64_t)sqlite3_column_int64(row, 6),
-        .unreadable = (uint64_t)sqlite3_column_int64(row, 7),
-        .unfolded = (uint64_t)sqlite3_column_int64(row, 8),
-        .parts = (uint64_t)sqlite3_column_int64(row, 9),
-        .last_ticks = (uint64_t)sqlite3_column_int64(row, 10),
-        .last_ns = sqlite3_column_int64(row, 11),
-        .is_final = sqlite3_column_int(row, 12) != 0,
-    };
-    return reader->take.position(reader->context, &position);
+    struct store_ring_position *position = &(struct store_ring_position){0};
+    RING_POSITION_MEMBERS(COLUMN_READ)
+    position->is_final = sqlite3_column_int(row, RING_POSITION_COLUMNS) != 0;
+    position->thread_id = (uint32_t)sqlite3_column_int64(row, RING_POSITION_COLUMNS + 1);
+    position->process_id = (uint32_t)sqlite3_column_int64(row, RING_POSITION_COLUMNS + 2);
+    position->ring = (uint32_t)sqlite3_column_int64(row, RING_POSITION_COLUMNS + 3);
+    return reader->take.position(reader->context, position);
 }
 
 /* A ring of which nothing is stored has a row in `thread` and no position: NULL reads as 0. */
@@ -163,11 +144,10 @@ int store_each_ring_position(struct store *store, int (*take)(void *context, con
 {
     struct reader reader = {.take.position = take, .context = context};
     return query_each(store,
-                      "SELECT t.id, t.process_id, t.ring, p.tail, p.spill_tail, p.sequence, p.orphans,"
-                      " p.unreadable, p.unfolded, p.parts, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
+                      "SELECT p.*, t.end_ns IS NOT NULL, t.id AS number, t.process_id, t.ring"
                       " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
-                      " UNION ALL SELECT *, 0 FROM ring_position"
-                      " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY 1",
+                      " UNION ALL SELECT *, 0, thread_id, process_id, ring FROM ring_position"
+                      " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY number",
                       NULL, position_take, &reader, message);
 }
 

@@ -6,9 +6,12 @@
 -- cupti_* alone. Domains do nest: blocks of a caching allocator are cut from device memory, so sums go over one domain
 -- (domain.contained_in).
 
--- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's; ring_seq: number in its ring
--- (thread_id), lost ones counted; NULL: stands for missing ones. These views have no joins: SQLite reads them as if
--- they were tables.
+-- These views have no joins: SQLite reads them as if they were tables.
+--- events in order, with codes; read them as events
+--- pid: number of the process in the operating system, which may be given again
+--- tid: number of the thread in the operating system | requested: as event_kind.requested says of the kind
+--- ring_seq: number in its ring, lost ones counted; NULL: stands for missing ones
+--- like: event_row
 CREATE VIEW event AS
     SELECT seq, ts_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = e.thread_id)) AS pid,
         coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = e.thread_id)) AS tid, device, dev_seq, kind, stream,
@@ -17,7 +20,13 @@ CREATE VIEW event AS
         seq - ring_lag AS ring_seq
     FROM event_row e;
 
--- memory_kind: CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static.
+--- allocations, one row each, with codes; read them as allocations
+--- pid: number of the process in the operating system, which may be given again
+--- tid: number of the thread in the operating system | requested: bytes asked for
+--- free_requested_seq: event that freed it; NULL: never
+--- free_completed_seq: event after which its memory could be used again; of the heap the same
+--- free_ns: when it was freed; NULL: never
+--- like: allocation_row
 CREATE VIEW allocation AS
     SELECT id, domain, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)) AS pid,
         coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)) AS tid, device, pool, stream, segment_id,
@@ -26,17 +35,23 @@ CREATE VIEW allocation AS
         alloc_ns + lifetime_ns AS free_ns, callsite_id, source, process_id, temporary, memory_kind
     FROM allocation_row a;
 
--- parent_id: the caller, always the smaller id; NULL: none, it is the outermost frame; pc: address within the module,
--- NULL for Python.
+--- stacks as a tree: a stack is a path from a node to its root
+--- id: number of the row; smaller than those of its callees | parent_id: caller: stack_node.id; NULL: outermost frame
+--- like: stack_frame
 CREATE VIEW stack_node AS
     SELECT id, id - parent_lag AS parent_id,
         (SELECT f.symbol_id FROM stack_frame f WHERE f.id = n.frame_id) AS symbol_id,
         (SELECT f.pc FROM stack_frame f WHERE f.id = n.frame_id) AS pc
     FROM stack_node_row n;
 
--- One row: the recording as a whole. begin_ns: 0, as times count from the program's start; end_ns: of the program and
--- of all recorded processes, or when the recording stopped while some still ran. processes: one that executes another
--- program stays the same process; images: rows of process, a new one with each program that is executed.
+--- one row: the recording as a whole
+--- begin_ns: when the program was started, which is when the trace began: 0
+--- end_ns: when the program and all recorded processes had ended, or when the recording stopped while some still ran
+--- duration_ns: the same, as begin_ns is 0
+--- processes: recorded processes; one that executes another program stays the same process
+--- images: rows of process: a process has one for each program that it executed
+--- processes_running: processes that still ran when the recording stopped | threads: rows of thread
+--- events: stored events of all threads
 CREATE VIEW recording AS
     SELECT 0 AS begin_ns, t.end_ns, t.end_ns AS duration_ns, p.processes, p.images, p.processes_running,
         (SELECT count(*) FROM thread) AS threads, (SELECT sum(stored) FROM thread) AS events
@@ -47,12 +62,18 @@ CREATE VIEW recording AS
                 count(*) FILTER (WHERE end_cause = 'running') AS processes_running
             FROM (SELECT end_cause, lag(end_cause) OVER (PARTITION BY pid ORDER BY id) AS previous FROM process)) p;
 
+--- events in order, with names
+--- kind: event_kind.name | cause: event_cause.text: the function called, or the reason
+--- like: event
 CREATE VIEW events AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, e.dev_seq, k.name AS kind, e.stream, e.pool, e.id, e.addr, e.size,
         e.requested, e.arg, c.text AS cause, e.callsite_id, e.thread_id, e.flags,
         e.ring_seq
     FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause;
 
+--- allocations, one row each, with names; without what CUPTI reports of the same memory
+--- source: function that was called, or where the block came from | lifetime_ns: free_ns - alloc_ns; NULL: never freed
+--- like: allocation
 CREATE VIEW allocations AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
@@ -62,6 +83,10 @@ CREATE VIEW allocations AS
 
 -- Allocations that were live at the moment of leak_moment; what ended them later, if anything did, is in free_ns. An
 -- mmap that is still there then is normal; a heap block may be too.
+--- allocations that were live at the moment of leak_moment; to be there then may be right, as of tables that live as
+---     long as the program
+--- source: function that was called, or where the block came from
+--- like: allocation
 CREATE VIEW leak AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
@@ -74,6 +99,10 @@ CREATE VIEW leak AS
 -- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array,
 -- because a recursive query as a table would be walked for all of them whatever is asked for; and without a join, for
 -- which SQLite would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
+--- frames of a call site; quick for some call sites (WHERE or JOIN by callsite_id), slow for all
+--- depth: 0: innermost | function: name; NULL: unresolved, then module and pc say where
+--- pc: address in the module, from its start; NULL for Python | user_rank: as symbol.user_rank; 0: plumbing
+--- like: symbol
 CREATE VIEW frame AS
     SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined,
         f.pc, s.user_rank
@@ -90,8 +119,13 @@ CREATE VIEW frame AS
         CROSS JOIN stack_frame f ON f.id = n.frame_id
         CROSS JOIN symbol s ON s.id = f.symbol_id;
 
--- Per call site and domain; user_*: the user's line, the innermost frame that is not plumbing; function, file, line: of
--- the innermost frame that is no allocation function.
+--- sums per call site and domain, of all processes and devices together
+--- user_function: of the user's line, the innermost frame that is not plumbing | user_file: its source file
+--- user_line: line in it | callsite_id: call site: callsite.id, whose frames are in view frame; 0 or NULL: no stack
+--- domain: whose memory: domain.name
+--- mean_lifetime_ns: mean time from allocation to free, of the freed ones; NULL: none was
+--- user_module: its program or library; NULL for Python | user_is_python: 1: a line of Python
+--- like: callsite_stat
 CREATE VIEW callsite_total AS
     SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain,
         t.allocations,
@@ -105,6 +139,9 @@ CREATE VIEW callsite_total AS
 
 -- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that
 -- of all processes.
+--- as callsite_total, of each process: rows of a call site add up to its row there
+--- process_id: process.id; NULL: many processes that had ended, together
+--- like: callsite_total
 CREATE VIEW callsite_total_process AS
     SELECT t.process_id, p.pid, u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id,
         d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations,
@@ -122,6 +159,10 @@ CREATE VIEW callsite_total_process AS
 
 -- The sums of callsite_total by the user's line and domain. shared_bytes, live_shared_bytes, peak_shared_bytes: of
 -- objects of Python that are in the heap as well (see leak_tenth).
+--- sums per line of the user and domain, of all processes and devices together
+--- user_symbol_id: symbol of the user line; NULL: no stack was recorded | callsites: call sites of the line
+--- live_shared_bytes: the same of the live ones | peak_shared_bytes: the same of those live at the peak
+--- like: callsite_total
 CREATE VIEW line_total AS
     SELECT d.name AS domain, g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
         s.module AS user_module, s.is_python AS user_is_python, g.callsites, g.allocations, g.frees, g.bytes,
@@ -140,6 +181,15 @@ CREATE VIEW line_total AS
 -- Lines that have bytes in the heap and in Python's own memory (record --python-allocators): what they have of each,
 -- and together, where objects that are in both count once. At the peak: of either domain at its own, as of several
 -- devices.
+--- lines of the user with bytes in the heap and in Python's own memory: each, and together
+--- user_function: function of the user line | user_file: its file | user_line: its line
+--- user_module: its program or library | heap_bytes: allocated in all, in the heap
+--- python_bytes: the same of Python's objects | together_bytes: of both, objects that are in both once
+--- live_heap_bytes: live at the moment of leak_moment, in the heap | live_python_bytes: the same of Python's objects
+--- live_together_bytes: of both, objects that are in both once | peak_heap_bytes: live at the peak of the heap
+--- peak_python_bytes: live at the peak of Python's objects
+--- peak_together_bytes: of both, each at its own peak, objects that are in both once
+--- like: line_total
 CREATE VIEW line_together AS
     SELECT g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
         s.module AS user_module, s.is_python AS user_is_python, g.heap_bytes, g.python_bytes,
@@ -158,24 +208,36 @@ CREATE VIEW line_together AS
         LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
 -- Per domain and device: all processes together. peak_*: when the sum of all processes was largest, for the first time.
+--- sums per domain and device, of all processes together
+--- domain: whose memory: domain.name
+--- like: total_stat
 CREATE VIEW total AS
     SELECT d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
         t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
     FROM total_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> @DOMAIN_CUPTI@;
 
 -- The same of each process, whose peak is its own: these add up to more than that of all together.
+--- as total, of each process: peaks are its own
+--- process_id: process.id
+--- like: total
 CREATE VIEW total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations,
         t.live_bytes, t.peak_bytes, t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
     FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
     WHERE t.process_id <> 0 AND t.domain <> @DOMAIN_CUPTI@;
 
--- By size, above half of up_to_bytes, a power of two, up to it.
+--- sums per domain, device and size, of all processes together
+--- domain: whose memory: domain.name
+--- mean_lifetime_ns: mean time from allocation to free, of the freed ones; NULL: none was
+--- like: size_stat
 CREATE VIEW size_total AS
     SELECT d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
         t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
     FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> @DOMAIN_CUPTI@;
 
+--- as size_total, of each process
+--- process_id: process.id
+--- like: size_total
 CREATE VIEW size_total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes,
         t.live_allocations,
@@ -183,18 +245,24 @@ CREATE VIEW size_total_process AS
     FROM size_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
     WHERE t.process_id <> 0 AND t.domain <> @DOMAIN_CUPTI@;
 
--- What was live at the peak of all processes together, by call site and domain; of several devices each
--- has its own peak.
+-- Of several devices each has its own peak.
+--- what was live at the peak of all processes together, per call site and domain
+--- bytes: bytes live then | allocations: allocations live then
+--- like: callsite_total
 CREATE VIEW peak AS
     SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations,
         callsite_id, function, file, line, module, is_python, user_module, user_is_python
     FROM callsite_total WHERE peak_allocations > 0;
 
--- When that was: the moment of the largest sum of live bytes, the first one if it was reached more than once.
+--- when the most bytes were live, per domain and device
+--- seq: event after which that was so for the first time | ts_ns: when that was, ns since the trace began
+--- bytes: bytes live then | allocations: allocations live then
 CREATE VIEW peak_time AS
     SELECT domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes, peak_allocations AS allocations
     FROM total WHERE peak_seq IS NOT NULL;
 
+--- as peak_time, of each process at its own peak
+--- like: peak_time
 CREATE VIEW peak_time_process AS
     SELECT process_id, pid, domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes,
         peak_allocations AS allocations
@@ -202,35 +270,53 @@ CREATE VIEW peak_time_process AS
 
 -- Live bytes after an event: of each while a trace is short, else of those that had the most in an interval of time,
 -- and of the last in it (base/downsample.h); allocated_max: the most since the row before.
+--- bytes live over time per domain and device, of all processes together: a row an event while a trace is short, else,
+---     of each interval of time, those where a figure was largest, and the last
+--- domain: whose memory: domain.name | live_allocations: number of allocations
+--- like: sample
 CREATE VIEW timeline AS
     SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
         s.live AS live_allocations
     FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0 AND s.domain <> @DOMAIN_CUPTI@;
 
+--- as timeline, of each process
+--- process_id: process.id
+--- like: timeline
 CREATE VIEW timeline_process AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active,
         s.reserved, s.requested, s.live AS live_allocations
     FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
     WHERE s.process_id <> 0 AND s.domain <> @DOMAIN_CUPTI@;
 
--- Resident memory over time, by process and of all recorded processes together (shared pages count in each of them).
+--- resident memory of each process over time
+--- process_id: row of process | pid: of the process | ts_ns: as in rss_sample | rss_bytes: as in rss_sample
+--- rss_bytes_max: as in rss_sample
 CREATE VIEW rss AS
     SELECT s.process_id, p.pid, s.ts_ns, s.rss_bytes, s.rss_bytes_max
     FROM rss_sample s LEFT JOIN process p ON p.id = s.process_id WHERE s.process_id > 0;
+--- resident memory of all recorded processes together over time; pages that several share count in each
+--- like: rss
 CREATE VIEW rss_total AS
     SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_sample WHERE process_id = 0;
--- One row: the most that was resident at a time, as far as samples and the processes' own peaks show it; NULL: unknown.
+--- one row: the most that was resident at a time
+--- rss_bytes: the largest of rss_total and process.peak_rss_bytes; NULL: unknown
 CREATE VIEW rss_peak AS
     SELECT nullif(max(coalesce((SELECT max(rss_bytes_max) FROM rss_total), 0),
         coalesce((SELECT max(peak_rss_bytes) FROM process), 0)), 0) AS rss_bytes;
 
--- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
+--- splits and merges of free blocks in caching allocators
+--- kind: event_kind.code: 4 split, 5 merge | segment_id: segment.number, as the allocator numbers it
+--- addr: address of the front part, or of the merged block | size: bytes of it
+--- other_addr: address of the remainder, or of the neighbour that was absorbed | other_size: bytes of it
+--- cause: event_cause.code
 CREATE VIEW block_op AS
     SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size,
         CASE kind WHEN @KIND_SPLIT@ THEN addr + size ELSE arg END AS other_addr, requested AS other_size, cause
     FROM event WHERE kind IN (@KIND_SPLIT@, @KIND_MERGE@);
 
--- Share of the bytes that a process' caching allocator had reserved and no allocation used, over time.
+--- bytes in segments of caching allocators that no allocation used, over time, of each process
+--- process_id: process.id | reserved: bytes in segments | unused_share: 1 - allocated / reserved, from 0 to 1
+--- like: timeline
 CREATE VIEW fragmentation AS
     SELECT process_id, domain, device, seq, ts_ns, allocated, reserved,
         1.0 - CAST(allocated AS REAL) / reserved AS unused_share
@@ -254,7 +340,9 @@ CREATE VIEW fragmentation AS
 --   external_holes      the same where they are: holes between blocks
 -- Blocks in memory that no event reserved (recordings that begin late, or have lost events) are no part of it.
 
--- What an event changed.
+--- by how many bytes an event of a caching allocator changed each column of ladder
+--- seq: the event
+--- like: ladder
 CREATE VIEW ladder_change AS
     SELECT e.seq, e.ts_ns, (SELECT t.process_id FROM thread t WHERE t.id = e.thread_id) AS process_id, e.device,
         e.reserved_change AS reserved, e.live_change AS live_requested, e.rounding_change AS rounding,
@@ -264,7 +352,22 @@ CREATE VIEW ladder_change AS
             - e.pending_change - e.cached_change AS external_holes
     FROM event_row e WHERE e.kind BETWEEN @KIND_ALLOC@ AND @KIND_EMPTY_CACHE@;
 
--- What there was after each event of an allocator.
+--- why reserved memory serves no request, of each caching allocator after each of its events: reserved - live_requested
+---     = the sum of the other seven, to the byte
+--- seq: event after which it was so | reserved: bytes in segments
+--- live_requested: bytes that were asked for, of blocks in use
+--- rounding: bytes that the size rules (multiples of 512, divisions of powers of two, or those of another policy) added
+---     to the requests of blocks in use
+--- unsplit_remainder: bytes by which blocks in use are larger than their rounded size: a free block was given out whole
+--- segment_quantum: free bytes that no block has had since they were reserved, in partly used segments: these were made
+---     larger than has been needed yet
+--- pool_segregation: other free bytes whose pool or stream is not the one that asked the device for memory last
+---     (segment_alloc, segment_map, oom): in partly used segments, and in all of private pools
+--- stream_pending: bytes of blocks whose free was asked for and that wait for other streams
+--- cached_segments: bytes of segments, or of contiguous mapped ranges of expandable ones, without any block in use or
+---     pending; not of private pools, which a CUDA graph or a MemPool keeps
+--- external_holes: the other free bytes: holes between blocks of the pool and stream that asked the device for memory
+---     last
 CREATE VIEW ladder AS
     SELECT seq, ts_ns, process_id, device, sum(reserved) OVER so_far AS reserved,
         sum(live_requested) OVER so_far AS live_requested,
@@ -276,6 +379,9 @@ CREATE VIEW ladder AS
 
 -- The row of `ladder` with the most reserved, and of such rows the first with the most in blocks in use (live_requested
 -- + rounding + unsplit_remainder); kept with totals only, too.
+--- the row of ladder with the most reserved, of each caching allocator; if there are several, the first with the most
+---     in blocks in use
+--- like: ladder
 CREATE VIEW ladder_peak AS
     SELECT l.process_id, p.pid, l.device, l.seq, l.ts_ns, l.reserved, l.live AS live_requested, l.rounding,
         l.unsplit AS unsplit_remainder, l.quantum AS segment_quantum, l.pools AS pool_segregation,
@@ -283,6 +389,9 @@ CREATE VIEW ladder_peak AS
         l.reserved - l.live - l.rounding - l.unsplit - l.quantum - l.pools - l.pending - l.cached AS external_holes
     FROM ladder_peak_stat l LEFT JOIN process p ON p.id = l.process_id;
 
+--- what a caching allocator tried before a request failed or could be served, stage by stage
+--- stage: what it tried | bytes_asked: bytes of the request | bytes_freed: bytes that the stage freed
+--- succeeded: 1: the request could be served afterwards
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
         e.arg AS succeeded
@@ -291,6 +400,11 @@ CREATE VIEW oom_retry AS
 -- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use:
 -- the allocator could give them back, but for those of private pools, which a CUDA graph or a MemPool keeps. A
 -- segment's memory is its row, or for an expandable one the sum of its mappings.
+--- segments of caching allocators that have no block in use at the end of the trace: they could be given back (those of
+---     private pools could not, and are no rows)
+--- is_expandable: 1: mapped in parts | addr: address; of an expandable one the lowest
+--- size: bytes that are mapped at the end | alloc_seq: event that made it | alloc_ns: when, ns since the trace began
+--- like: hole
 CREATE VIEW empty_segment AS
     SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream,
         coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
@@ -304,6 +418,10 @@ CREATE VIEW empty_segment AS
 
 -- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use
 -- and the ends of what is mapped (kind 0 begin, 2 end); a hole begins where one ends and ends where the next begins.
+--- free ranges in segments with a block in use, at the end of the trace and at the moment of ladder_peak, with the
+---     blocks that keep each from growing
+--- moment: end or peak | seq: event after which it was so
+--- like: hole
 CREATE VIEW hole_moment AS
     WITH moments(moment, process_id, device, seq) AS MATERIALIZED (
             SELECT 'end', process_id, device, 9223372036854775807 FROM segment GROUP BY 2, 3
@@ -347,11 +465,24 @@ CREATE VIEW hole_moment AS
     WHERE g.kind < 2 AND g.size > 0;
 
 -- The largest first.
+--- free ranges in segments with a block in use, at the end of the trace, the largest first
+--- segment_id: row of segment | process_id: row of process | pid: of the process | device: that the memory is of
+--- pool: number of the pool, as in pool | stream: number of the stream, as in stream
+--- is_expandable: 1: the segment is mapped in parts | addr: address of the first free byte | size: free bytes
+--- before_id: row of allocation that ends where it begins; NULL: it begins with what is mapped
+--- behind_id: row of allocation that begins where it ends; NULL: it ends with what is mapped
 CREATE VIEW hole AS
     SELECT segment_id, process_id, pid, device, pool, stream, is_expandable, addr, size, before_id, behind_id
     FROM hole_moment WHERE moment = 'end' ORDER BY size DESC, addr;
 
 -- The same, with the user's lines that allocated the blocks around each.
+--- hole_moment at the moment of ladder_peak, the largest first
+--- before_size: bytes of the block that ends where it begins
+--- before_function: function of the user's line that allocated that block | before_file: its source file
+--- before_line: line in it | behind_size: bytes of the block that begins where it ends
+--- behind_function: function of the user's line that allocated that block | behind_file: its source file
+--- behind_line: line in it
+--- like: hole_moment
 CREATE VIEW peak_hole AS
     SELECT h.seq, h.segment_id, h.process_id, h.pid, h.device, h.pool, h.stream, h.is_expandable, h.addr, h.size,
         h.before_id, b.size AS before_size, bs.function AS before_function, coalesce(bs.file, bs.module) AS before_file,
@@ -364,6 +495,8 @@ CREATE VIEW peak_hole AS
     WHERE h.moment = 'peak' ORDER BY h.size DESC, h.addr;
 
 -- Rows say what a report on this trace must admit; none = every event is here.
+--- what a report on this trace must admit; no rows: nothing is missing
+--- name: what was lost | idx: of which process or kind; NULL: of all | source: what counted it | value: how many
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
 
@@ -374,6 +507,11 @@ CREATE VIEW data_loss AS
 -- end_ns; exit_ns: the process's end. A process image that another one replaced (exec) has left nothing: it is counted,
 -- and no sign of a leak. live_allocations and live_bytes of all totals are of this moment, too.
 -- `varve leaks` with --at, --from, --to or --pid has a temporary view of this name in place of this one.
+--- moment of each process at which leaks are looked at: the end of its own code where it is known, else its end
+--- process_id: row of process | pid: of the process | begin_ns: when the first tenth of its run begins
+--- end_ns: when the last tenth ends | from_ns: allocated later than this; -1: ever
+--- at_ns: live then; the largest number: never freed | moment: exit of main, end, or exec: another program replaced it
+--- exit_ns: when the process ended
 CREATE VIEW leak_moment AS
     SELECT p.id AS process_id, p.pid, coalesce(p.start_ns, 0) AS begin_ns,
         coalesce(p.main_end_ns, p.exit_ns) AS end_ns,
@@ -397,6 +535,18 @@ CREATE VIEW leak_moment AS
 -- its call sites made those that live, of all that the line did: 0 where each did in one, 1 where chance could have
 -- dealt them so; shared_bytes: of objects of Python that are in the heap as well (above 512 bytes: Python's allocator
 -- asks malloc for each).
+--- blocks by user line, and by the tenths of the line's time in which they were made and freed, without those of one
+---     tenth; time is what the process had allocated, and begins with the line's first block that lasted
+--- domain: domain.code | user_symbol_id: symbol of the user line | made_in: tenth in which they were allocated, 1 to 10
+--- freed_in: tenth in which they were freed; 11: live at the moment | blocks: number of them | bytes: of them
+--- shared_bytes: of objects of Python that are in the heap as well
+--- first_ns: when the first was allocated, ns since the trace began | last_ns: the same of the last
+--- largest: of the largest: bytes, 1 GiB at most, times 2^32, and its call site
+--- allocations: of the line in the whole recording
+--- process_work: allocations of the live ones' processes, on average; 0: exec replaced them
+--- cover: how much of a process's work the line's time is, 0 to 1
+--- line_work: allocations in the line's time, of all processes
+--- recurrence: how evenly its call sites made them over the tenths, 0 to 1
 CREATE VIEW leak_tenth AS
     WITH edge AS (
             SELECT l.process_id, l.ns, (SELECT w.seq FROM work w WHERE w.process_id = l.process_id AND w.ts_ns <= l.ns
@@ -520,6 +670,26 @@ CREATE VIEW leak_tenth AS
 -- 'early' (nearly all in the first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a
 -- quarter. is_library: no line of the user's code, but the interpreter's, the standard library's or an installed
 -- package's. allocations: of the line in the whole recording; callsite_id: of the largest block.
+--- what was live at the moment of leak_moment, by user line, with how it grew with the work
+--- domain: as in domain.name | user_function: function of the user line | user_file: its file | user_line: its line
+--- user_module: its program or library | live_allocations: live at the moment | live_bytes: of them
+--- allocations: of the line in the whole recording
+--- score: how much this looks like a leak, 0 to 1: the larger of growth and byte_growth
+--- growth: of the number: how evenly over the tenths of the line's time, whether it still grew in the last three, and
+---     how many blocks
+--- byte_growth: the same of the bytes | by_bytes: 1: pattern is that of the bytes
+--- pattern: growing, stopped, late, early, mixed, or few: most of the line's were freed, and some stayed all along
+--- is_library: 1: a line of an interpreter, a standard library or an installed package
+--- first_ns: when the first live one was allocated, ns since the trace began | last_ns: the same of the last
+--- callsite_id: of the largest live block | live_1: live after 1 tenths of the line's time
+--- live_2: live after 2 tenths of the line's time | live_3: live after 3 tenths of the line's time
+--- live_4: live after 4 tenths of the line's time | live_5: live after 5 tenths of the line's time
+--- live_6: live after 6 tenths of the line's time | live_7: live after 7 tenths of the line's time
+--- live_8: live after 8 tenths of the line's time | live_9: live after 9 tenths of the line's time
+--- live_bytes_1: bytes of them | live_bytes_2: bytes of them | live_bytes_3: bytes of them
+--- live_bytes_4: bytes of them | live_bytes_5: bytes of them | live_bytes_6: bytes of them
+--- live_bytes_7: bytes of them | live_bytes_8: bytes of them | live_bytes_9: bytes of them
+--- like: line_total
 CREATE VIEW leak_line AS
     WITH work_line AS (
             SELECT domain, user_symbol_id, sum(blocks) AS blocks,
@@ -677,6 +847,13 @@ CREATE VIEW leak_line AS
 
 -- kind: 'storage', 'view', 'shared', 'mapped'; segment_id: that its block lies in; last_use_ns, writes, reads: copies,
 -- as far as they are events: elements that are read or written in place are not; function, file, line: who created it.
+--- table storage with names instead of codes
+--- kind: storage, view, shared or mapped | dtype: f32 and so on | segment_id: row of segment that its block lies in
+--- lifetime_ns: destroy_ns - create_ns | is_alive: 1: it was never destroyed
+--- leak_cause: cycle, held by views, untouched, or empty
+--- function: of the innermost frame of who created it that is not of the storage layer | file: its source file
+--- line: its line | module: its program or library
+--- like: storage
 CREATE VIEW storages AS
     SELECT s.id, s.number, s.process_id, s.pid, s.tid,
         CASE s.kind WHEN @STORAGE_VIEW@ THEN 'view' WHEN @STORAGE_SHARED@ THEN 'shared'
@@ -690,7 +867,10 @@ CREATE VIEW storages AS
         LEFT JOIN event_cause e ON e.code = s.leak_cause LEFT JOIN callsite c ON c.id = s.callsite_id
         LEFT JOIN symbol y ON y.id = c.symbol_id;
 
--- alive: those never destroyed; unused: no copy into or out of them was seen.
+--- sums of storages, by process, kind and type
+--- storages: created | bytes: of them | alive: never destroyed | alive_bytes: of those
+--- unused: no copy into or out of them was seen
+--- like: storages
 CREATE VIEW storage_total AS
     SELECT g.process_id, g.pid,
         CASE g.kind WHEN @STORAGE_VIEW@ THEN 'view' WHEN @STORAGE_SHARED@ THEN 'shared'
@@ -701,8 +881,10 @@ CREATE VIEW storage_total AS
             sum(iif(destroy_seq IS NULL, size, 0)) AS alive_bytes, sum(writes + reads = 0) AS unused
         FROM storage GROUP BY process_id, kind, dtype) g LEFT JOIN element_type t ON t.code = g.dtype;
 
--- Per phase (varve_mark_begin to varve_mark_end) and call site: storages that were created in it and outlived it;
--- left_over: those of them that were never destroyed.
+--- by phase and call site: storages that were created in a phase and outlived it
+--- mark_id: row of mark | name: of the phase | begin_ns: of the phase | end_ns: of the phase; NULL: it did not end
+--- callsite_id: who created them | storages: that outlived the phase | bytes: of them
+--- left_over: those that were never destroyed | left_over_bytes: of those
 CREATE VIEW storage_growth AS
     SELECT m.id AS mark_id, m.name, m.process_id, m.begin_ns, m.end_ns, s.callsite_id, count(*) AS storages,
         sum(s.size) AS bytes,
@@ -717,6 +899,10 @@ CREATE VIEW storage_growth AS
 -- it only where its process exited: one that was killed had no time to release it. Else the tracker's word counts
 -- (varve_tracker_check_leaks), unless it was used since, and growth: 8 or more of one call site, left by half of the
 -- phases of a name or more.
+--- storages that look leaked, each for the surest reason that holds; none for being alive when its process was killed
+--- storage_id: row of storage | kind: cycle, held by views, growth, untouched, alive at the end
+--- score: how sure that is, from 0 to 1 | evidence: why, in a sentence
+--- like: storage
 CREATE VIEW storage_leak AS
     WITH alive AS MATERIALIZED (
             SELECT s.id, s.number, s.process_id, s.pid, s.size, s.callsite_id, s.create_ns, s.writes + s.reads AS uses,
@@ -779,7 +965,10 @@ CREATE VIEW storage_leak AS
             || iif(reason = 5 AND uses = 0, '; nothing was copied into it or out of it', '') AS evidence
     FROM judged WHERE reason IS NOT NULL;
 
--- The same by process, call site and kind; evidence: of the largest.
+--- storage_leak by process, call site and kind
+--- callsite_id: who created them | storages: number of them | bytes: of them | score: mean of theirs
+--- evidence: of the largest | is_python: 1: a line of Python
+--- like: storage_leak, storages
 CREATE VIEW storage_leak_callsite AS
     SELECT g.process_id, g.pid, g.callsite_id, g.kind, g.storages, g.bytes, g.score, g.evidence, y.function, y.file,
         y.line, y.module, y.is_python
@@ -789,6 +978,8 @@ CREATE VIEW storage_leak_callsite AS
         LEFT JOIN callsite c ON c.id = g.callsite_id LEFT JOIN symbol y ON y.id = c.symbol_id;
 
 -- Alive, and accused of nothing: what a process had when it was killed.
+--- rows of storages that are alive, no views, and accused of nothing
+--- like: storages
 CREATE VIEW storage_kept AS
     SELECT * FROM storages s WHERE is_alive AND kind <> 'view' AND id NOT IN (SELECT storage_id FROM storage_leak);
 
@@ -796,7 +987,9 @@ CREATE VIEW storage_kept AS
 -- it is read first. What CUPTI reports of calls that the CUDA recorder reports too (event.flags & 8) is left out, but
 -- for cupti_*, vmm.
 
--- Which process uses which device; ordinal: its own number, NULL if no event says so.
+--- which process used which GPU
+--- rank: rank in a distributed program (RANK); NULL: none
+--- ordinal: number by which the process called the GPU; NULL: no event says
 CREATE VIEW device_process AS
     SELECT u.device, u.process_id, p.pid, p.rank, max(u.ordinal) AS ordinal
     FROM (SELECT device, process_id, ordinal FROM process_device UNION ALL
@@ -805,7 +998,10 @@ CREATE VIEW device_process AS
         LEFT JOIN process p ON p.id = u.process_id
     GROUP BY u.device, u.process_id;
 
--- Per function; activity: 'allocate', 'free', 'wait' (for the device), 'other' (pools, resets).
+--- calls of the CUDA API per function and GPU
+--- activity: allocate, free, wait (for the GPU) or other | function: of the CUDA API | total_ns: time in them
+--- mean_ns: time in one on average
+--- like: device_call_stat
 CREATE VIEW device_call AS
     SELECT s.process_id, p.pid, s.device, CASE s.class WHEN @CALL_ALLOC@ THEN 'allocate' WHEN @CALL_FREE@ THEN 'free'
             WHEN @CALL_WAIT@ THEN 'wait'
@@ -815,8 +1011,11 @@ CREATE VIEW device_call AS
     FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id LEFT JOIN event_cause c ON c.code = s.cause
     GROUP BY s.process_id, s.device, s.class, s.cause;
 
--- Per stream: ns in calls that allocate, free, wait for the device; handle NULL: unknown. Memory may be of another
--- device than the stream that it was given out on.
+-- Memory may be of another device than the stream that it was given out on.
+--- time in calls of the CUDA API per stream
+--- handle: CUDA's handle of the stream; NULL: unknown | allocate_ns: time in calls that allocate
+--- free_ns: time in calls that free | wait_ns: time waiting for the GPU | other_ns: time in others
+--- like: device_call_stat
 CREATE VIEW device_time AS
     SELECT s.process_id, p.pid, s.device, s.stream, CASE s.stream WHEN 0 THEN 0 ELSE coalesce(
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device
@@ -830,7 +1029,9 @@ CREATE VIEW device_time AS
     FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id
     GROUP BY s.process_id, s.device, s.stream;
 
--- Memory by stream, of the CUDA API and of caching allocators; handle NULL: unknown.
+--- memory per stream, of the CUDA API and of caching allocators
+--- domain: whose memory: domain.name | handle: CUDA's handle of the stream; NULL: unknown
+--- like: stream_stat
 CREATE VIEW stream_total AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.stream, CASE s.stream WHEN 0 THEN 0 ELSE coalesce(
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device
@@ -840,7 +1041,9 @@ CREATE VIEW stream_total AS
     FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
     WHERE s.domain <> @DOMAIN_CUPTI@;
 
--- Requests that the driver refused; result is its CUresult.
+--- calls that the CUDA driver refused
+--- stream: number of the stream; 0: the default one | kind: event_kind.name | function: of the CUDA API
+--- bytes: bytes asked for | result: CUresult of the call | took_ns: time in the call
 CREATE VIEW device_failure AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.tid, e.device, e.stream, k.name AS kind, c.text AS function,
         e.size AS bytes, e.arg AS result, e.requested AS took_ns, e.callsite_id
@@ -852,6 +1055,11 @@ CREATE VIEW device_failure AS
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had
 -- not ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
+--- memory in use on a GPU, and how much of it belongs to no recorded allocation: contexts of CUDA, other programs,
+---     libraries
+--- process_id: process.id of the process that queried the driver | total: bytes of the GPU | free: bytes free
+--- used: total - free | attributed: bytes live in domain device, of processes that had not ended
+--- unattributed: used - attributed
 CREATE VIEW device_unattributed AS
     SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
         total - free - attributed AS unattributed
@@ -863,6 +1071,13 @@ CREATE VIEW device_unattributed AS
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks
 -- and, as far as events of the CUDA API say, of device memory; live_*: the same at the end.
+--- when a caching allocator had reserved most, per process and GPU, and what was in it
+--- peak_reserved: the most bytes in segments | seq: event after which that was so for the first time
+--- ts_ns: when that was, ns since the trace began | allocated: bytes of allocations then
+--- active: bytes allocated, or freed but still waited for, then
+--- device_bytes: bytes live in domain device then; NULL: not recorded | live_segments: segments at the end
+--- live_reserved: bytes in them at the end | live_allocated: bytes of allocations at the end
+--- live_device_bytes: bytes live in domain device at the end; NULL: not recorded
 CREATE VIEW device_segment AS
     SELECT s.process_id, p.pid, s.device, s.reserved AS peak_reserved, min(s.seq) AS seq, s.ts_ns, s.allocated,
         s.active,
@@ -889,7 +1104,11 @@ CREATE VIEW device_segment AS
     WHERE s.domain = @DOMAIN_BLOCK@ AND s.process_id <> 0 AND s.reserved > 0
     GROUP BY s.process_id, s.device;
 
--- Physical memory and its mappings, call by call; allocation_id: row of the memory.
+--- calls of CUDA's virtual memory management
+--- kind: event_kind.name | function: of the CUDA API
+--- handle: of the physical memory; NULL: of addresses alone, or it failed | addr: first address | size: bytes
+--- allocation_id: allocation.id of the physical memory | failed: 1: the call failed
+--- is_duplicate: 1: CUPTI's record of a call that is recorded already
 CREATE VIEW vmm AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, k.name AS kind, c.text AS function,
         CASE WHEN e.flags & @FLAG_FAILED@ THEN NULL WHEN e.kind IN (@KIND_VMM_CREATE@, @KIND_VMM_MAP@,
@@ -901,13 +1120,19 @@ CREATE VIEW vmm AS
         @KIND_VMM_ADDRESS_FREE@, @KIND_VMM_SET_ACCESS@);
 
 -- What CUPTI reported beside the CUDA recorder: domain 'cupti' of the tables, which has no place in other sums.
+--- as total_process, of device memory as CUPTI reported it beside the CUDA recorder
+--- process_id: process.id
+--- like: total
 CREATE VIEW cupti_total AS
     SELECT t.process_id, p.pid, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
         t.peak_bytes, t.peak_allocations, t.failed
     FROM total_stat t LEFT JOIN process p ON p.id = t.process_id WHERE t.process_id <> 0 AND t.domain = @DOMAIN_CUPTI@;
 
--- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since
--- the trace began.
+--- memory operations as CUPTI's activity records give them
+--- stream: number of the stream; 0: the default one | op: allocation or release | addr: address | size: bytes
+--- memory_kind: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static
+--- pool: number of the driver's pool | correlation_id: CUPTI's number of the call
+--- time_ns: when it was by CUPTI's clock, ns since the trace began
 CREATE VIEW cupti_memory AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.stream,
         CASE e.arg >> 32 & 255 WHEN 1 THEN 'allocation' WHEN 2 THEN 'release' ELSE e.arg >> 32 & 255 END AS op,
@@ -917,7 +1142,9 @@ CREATE VIEW cupti_memory AS
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         WHERE d.kind = @KIND_CUPTI_MEMORY@;
 
--- Memory pools of the driver as CUPTI reports them.
+--- the driver's memory pools as CUPTI reports them
+--- pool: number of the driver's pool | handle: CUDA's handle of the pool | op: what was done with it
+--- bytes: of the pool | release_threshold: bytes that it keeps | used_bytes: bytes of its allocations
 CREATE VIEW cupti_pool AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle,
         CASE e.cause WHEN @CAUSE_NONE@ THEN 'changed' ELSE c.text END AS op, e.size AS bytes,
@@ -929,6 +1156,9 @@ CREATE VIEW cupti_pool AS
 
 -- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says; of cupti_end 1: it heard of no
 -- call any more. cupti_refused after cupti_begin: of activity records, which only add kinds of memory.
+--- what became of CUPTI's recorder
+--- state: what happened | arg: a CUptiResult, version or number, as state says | detail: more of the same
+--- time_ns: when it was by CUPTI's clock, ns since the trace began
 CREATE VIEW cupti_state AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, c.text AS state, e.arg, e.size AS detail,
         nullif(e.requested, 0) - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
@@ -938,6 +1168,8 @@ CREATE VIEW cupti_state AS
 
 -- Allocations of device memory that one of the two recorders reported more often than the other, in processes that both
 -- reported of and as long as CUPTI was there: until it failed, or was given up to another profiler.
+--- allocations of device memory that CUDA recorder and CUPTI did not report equally often
+--- addr: address | size: bytes | by_cuda: times in the CUDA recorder | by_cupti: times in CUPTI
 CREATE VIEW cupti_difference AS
     SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = @DOMAIN_DEVICE@ THEN 1 END)
         AS by_cuda,
@@ -956,7 +1188,9 @@ CREATE VIEW cupti_difference AS
 -- name of the operator that made the storage, NULL: it has none; number: of the storage in its planner, from 0 on,
 -- while it knows it.
 
--- Operators of the program, run by run.
+--- operators of the program, run by run
+--- ts_ns: when it had run | id: number of the operator in its planner | name: of it; NULL: the trace does not say
+--- cost_ns: what it took | input_bytes: of its inputs | output_bytes: of its outputs | callsite_id: who ran it
 CREATE VIEW op AS
     SELECT e.seq, e.ts_ns, coalesce(e.id, 0) AS id, o.name, e.arg AS cost_ns, e.requested AS input_bytes,
         e.size AS output_bytes, e.callsite_id, t.process_id, e.pid
@@ -967,6 +1201,14 @@ CREATE VIEW op AS
 -- score: NULL where it had none; SQLite has no way to read the bits of a double: sign 0, 11 bits of exponent, 52 of
 -- mantissa. scale is the power of two of the exponent's absolute value, exact, as everything here is but for
 -- scores below 2^-1022.
+--- evictions, one by one
+--- number: of the storage, as in remat_storage | addr: of the elements; NULL: unknown
+--- score: by the heuristic; of those looked at the lowest goes; NULL: it had none
+--- clock_ns: the planner's clock: 1 and the cost of all runs before
+--- cause: released: by the program; budget: an operator needed room below it; allocator: it had no such block;
+---     requested: the program said so; banished
+--- callsite_id: who evicted it
+--- like: remat_storage
 CREATE VIEW eviction AS
     SELECT seq, ts_ns, process_id, pid, number, operator, addr, size,
         CASE WHEN exponent = 1024 THEN iif(mantissa = 0, 9e999, NULL) WHEN exponent = -1023 THEN 0.0
@@ -987,8 +1229,12 @@ CREATE VIEW eviction AS
                 LEFT JOIN event_cause c ON c.code = e.cause
             WHERE r.kind = @KIND_EVICT@));
 
--- cause: 'direct', or 'collateral': made beside a storage that was needed, whose row has the cost; is_wasted: its
--- eviction was no more than 16 runs of operators ago.
+-- The cost of what was made beside a storage that was needed is in the row of that storage.
+--- storages that were computed again, one by one
+--- depth: 1: the program needs it, 2: a recomputation needs it, and so on | cost_ns: of the run; 0 if collateral
+--- cause: direct: it was needed; collateral: made beside one that was
+--- is_wasted: 1: evicted no more than 16 runs of operators ago | callsite_id: who needed it
+--- like: eviction
 CREATE VIEW rematerialization AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
         nullif(e.addr, 0) AS addr, e.size,
@@ -998,7 +1244,10 @@ CREATE VIEW rematerialization AS
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE r.kind = @KIND_REMAT@;
 
--- By operator: runs of the program, recomputations of what it made, evictions of what it made.
+--- operator_stat with sums of evictions
+--- evictions: of storages that it made | evicted_bytes: of those
+--- released: those evicted because the program had released them
+--- like: operator_stat
 CREATE VIEW operator_total AS
     SELECT o.process_id, p.pid, o.name, o.runs, o.run_ns, o.input_bytes, o.output_bytes, o.remats, o.collateral,
         o.remat_ns, o.depth_max, coalesce(v.evictions, 0) AS evictions, coalesce(v.bytes, 0) AS evicted_bytes,
@@ -1009,14 +1258,20 @@ CREATE VIEW operator_total AS
             FROM eviction_stat GROUP BY process_id, operator) v ON v.process_id = o.process_id
                 AND v.operator = o.number;
 
--- By process and cause.
+--- evictions by process and cause
+--- cause: released: by the program; budget: an operator needed room below it; allocator: it had no such block;
+---     requested: the program said so; banished
+--- like: eviction_stat
 CREATE VIEW eviction_total AS
     SELECT v.process_id, p.pid, c.text AS cause, sum(v.evictions) AS evictions, sum(v.bytes) AS bytes
     FROM eviction_stat v LEFT JOIN event_cause c ON c.code = v.cause LEFT JOIN process p ON p.id = v.process_id
     GROUP BY v.process_id, v.cause;
 
--- Per process; overhead: time of recomputations by the time of the program's operators; budget: the last
--- one, NULL: none.
+--- rematerialization by process
+--- budget: the last one; NULL: no limit | runs: sum of operator_total | run_ns: sum of operator_total
+--- remats: sum of operator_total | collateral: sum of operator_total | remat_ns: sum of operator_total
+--- overhead: remat_ns / run_ns | depth_max: of operator_total | evictions: sum of operator_total
+--- evicted_bytes: sum of operator_total | wasted: sum of operator_total | failures: rows of remat_failure
 CREATE VIEW remat_total AS
     SELECT o.process_id, p.pid, (SELECT b.budget FROM remat_budget b WHERE b.process_id = o.process_id
         ORDER BY b.seq DESC LIMIT 1)
@@ -1032,21 +1287,27 @@ CREATE VIEW remat_total AS
             GROUP BY process_id) v ON v.process_id = o.process_id
         LEFT JOIN process p ON p.id = o.process_id;
 
--- Storages that were evicted, recomputed or pinned.
+--- the same with names
+--- operator: name of the operator that made it; NULL: none is known
+--- like: remat_storage_stat
 CREATE VIEW remat_storage AS
     SELECT s.id, s.process_id, p.pid, s.number, o.name AS operator, s.size, s.evictions, s.remats, s.collateral,
         s.remat_ns, s.wasted, s.is_evicted, s.is_pinned
     FROM remat_storage_stat s LEFT JOIN operator_stat o ON o.process_id = s.process_id AND o.number = s.operator
         LEFT JOIN process p ON p.id = s.process_id;
 
--- Operators that did not get their memory: bytes that they needed, and bytes that could not be evicted then.
+--- the same with names
+--- operator: its name
+--- like: remat_failure_stat
 CREATE VIEW remat_failure AS
     SELECT f.seq, f.ts_ns, f.process_id, p.pid, f.op_id, o.name AS operator, f.needed, f.budget, f.blocked
     FROM remat_failure_stat f LEFT JOIN operator_stat o ON o.process_id = f.process_id AND o.number = f.operator
         LEFT JOIN process p ON p.id = f.process_id;
 
--- What could not be evicted at such a failure, by the operators that made it. cause: 'pinned' by the program, or
--- 'input' of an operator that was waiting.
+--- the same with names
+--- operator: name of the operator that made them; NULL: none is known
+--- cause: pinned: by the program; input: of an operator that was waiting
+--- like: remat_blocked_stat
 CREATE VIEW remat_blocked AS
     SELECT b.failure_seq, f.process_id, o.name AS operator, c.text AS cause, b.storages, b.bytes
     FROM remat_blocked_stat b JOIN remat_failure_stat f ON f.seq = b.failure_seq
