@@ -148,7 +148,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
     bool is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
     if (drain) {
-        collector->watermark = UINT64_MAX;
+        collector->watermark = collect_files_bound(collector);
     }
     if (!collector->is_store_full) {
         error = merge_run(collector, moved_out, message);
@@ -436,7 +436,8 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
             progress(context, "writing events", collector->seq, collector_events_known(collector));
         }
         idle_rounds = moved > 0 ? 0 : idle_rounds + 1;
-    } while (error == VARVE_OK && (moved > 0 || (any_unread(collector) && idle_rounds < DRAIN_IDLE_ROUNDS)));
+    } while (error == VARVE_OK && (moved > 0 || collector->files_opened < collector->file_count ||
+                                   (any_unread(collector) && idle_rounds < DRAIN_IDLE_ROUNDS)));
     if (error == VARVE_OK && any_unread(collector)) {
         return varve_message_set(message, collector->is_store_full ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
                                  "%s: rings hold records that could not be stored", collector->directory.path);

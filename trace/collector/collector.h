@@ -133,6 +133,8 @@ bool collect_process_is_over(const struct collector *collector, const struct end
 uint32_t collect_processes_announced(const struct collector *collector);
 /// Numbers of processes that could not make a page: what they did is not recorded.
 uint32_t collect_processes_unattached(const struct collector *collector);
+/// Of an interrupted recording: records up to this time are in rings that are open.
+uint64_t collect_files_bound(const struct collector *collector);
 /// Control pages that were made, and that nobody has seen.
 uint32_t collect_processes_missing(const struct collector *collector);
 
@@ -244,9 +246,8 @@ struct collector {
     size_t known_count, known_capacity;
     struct ended_process *ended; /* its processes whose rows are complete, by number */
     size_t ended_count, ended_capacity;
-    struct session_file *files; /* what its folder of rings held when it was taken over */
-    size_t file_count;
-    bool has_opened_files;
+    struct session_file *files; /* what its folder of rings held when it was taken over, by process or by `begin` */
+    size_t file_count, files_opened;
     struct ring_reader **readers;
     size_t reader_count, reader_capacity;
     struct ring_reader **heap; /* ring_merge.c */
@@ -288,6 +289,7 @@ struct collector {
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
+    bool is_imported;   /* and its files are made of a trace, in which some processes may not have ended */
     bool is_unstored;   /* no database: the second sink gets everything */
     bool was_killed;    /* a process did not end by itself */
     bool quiet;
@@ -423,8 +425,8 @@ bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uin
 int collect_rings_gone(struct collector *collector);
 /// At the end of a process: rings that it made, and that nobody has seen.
 int collect_rings_missing(struct collector *collector, const struct traced_process *process);
-/// Recovering: open all rings of a process.
-int collect_rings_open(struct collector *collector, struct traced_process *process);
+/// Recovering: open a ring of a process.
+int collect_ring_left(struct collector *collector, struct traced_process *process, uint32_t index);
 /// A ring file that was found: is it one that was given up?
 int collect_ring_missing(struct collector *collector, struct traced_process *process, uint32_t index);
 /// Open the rings of a process that have come since the last time.

@@ -236,7 +236,7 @@ static int64_t reader_end_ns(struct collector *collector, const struct ring_read
     if (process->has_ended && !collector->is_recovering) {
         return process->end_ns;
     }
-    if (process->has_ended && end_ns > process->end_ns) {
+    if (collector->is_recovering && end_ns > process->end_ns) { /* also of one that turns out to have ended */
         process->end_ns = end_ns;
     }
     return end_ns;

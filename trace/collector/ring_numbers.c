@@ -245,45 +245,23 @@ int collect_rings_discover(struct collector *collector, struct traced_process *p
 
 /* ---- a recording that was interrupted ---- */
 
-/* The first file of a process, of those that an interrupted recording left. */
-static size_t find_file(const struct collector *collector, uint32_t process)
+/* Nobody writes any more: what can't be opened now never will be. */
+int collect_ring_left(struct collector *collector, struct traced_process *process, uint32_t index)
 {
-    size_t low = 0;
-    size_t high = collector->file_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (collector->files[middle].process < process) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    struct store_ring_position *known = known_ring(collector, process->id, index);
+    struct ring_reader *reader;
+    int error = ring_reader_open(&reader, &collector->directory, process, index);
+    if (error == VARVE_OK) {
+        return add_reader(collector, reader);
     }
-    return low;
-}
-
-/* Of one that has ended: what can't be opened now never will be. */
-int collect_rings_open(struct collector *collector, struct traced_process *process)
-{
-    int error = VARVE_OK;
-    for (size_t i = find_file(collector, process->id);
-         error == VARVE_OK && i < collector->file_count && collector->files[i].process == process->id; i++) {
-        uint32_t index = collector->files[i].ring;
-        struct store_ring_position *known = known_ring(collector, process->id, index);
-        if (collector->files[i].kind != SESSION_FILE_RING) {
-            continue;
-        }
-        struct ring_reader *reader;
-        error = ring_reader_open(&reader, &collector->directory, process, index);
-        if (error == VARVE_OK) {
-            error = add_reader(collector, reader);
-        } else if (error == VARVE_ERROR_FORMAT && known == NULL) {
-            error = add_damaged(collector, process, index);
-        } else if (error != VARVE_ERROR_NO_MEMORY) {
-            if (known != NULL) {
-                known->is_damaged = error == VARVE_ERROR_FORMAT;
-            }
-            error = VARVE_OK;
-        }
+    if (error == VARVE_ERROR_NO_MEMORY || collector->is_imported) { /* that file was written a moment ago */
+        return error;
     }
-    return error;
+    if (error == VARVE_ERROR_FORMAT && known == NULL) {
+        return add_damaged(collector, process, index);
+    }
+    if (known != NULL) {
+        known->is_damaged = error == VARVE_ERROR_FORMAT;
+    }
+    return VARVE_OK;
 }

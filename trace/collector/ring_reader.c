@@ -30,7 +30,7 @@ static bool header_is_sound(const struct ring_header *ring, uint32_t process_id,
 {
     return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC && ring->version == VARVE_TRANSPORT_VERSION &&
            ring->process_id == process_id && ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
-           ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0;
+           ring->capacity <= RING_CAPACITY_LIMIT && (ring->capacity & (ring->capacity - 1)) == 0;
 }
 
 /* Its thread was killed before it had filled it, which ends with `magic`, and before the ring was counted in

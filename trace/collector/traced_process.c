@@ -37,6 +37,7 @@
 #define MISSING_EVERY_NS UINT64_C(500000000)
 #define SEARCH_EVERY_NS UINT64_C(100000000)
 #define FOLLOWERS_EVERY_NS UINT64_C(20000000)
+#define FILES_AHEAD 64U /* of those that begin later: opened with each round */
 
 /* `fd_out` gets the descriptor of the file, -1 without one. */
 static struct process_control *map_control(const struct session_directory *directory, uint32_t id, int *fd_out)
@@ -58,9 +59,11 @@ static void mark_ended(struct collector *collector, struct traced_process *proce
     if (!process->has_ended) {
         process->has_ended = true;
         /* of one that nobody watched the end is where its rings end, see retire_ended.c */
-        process->end_ns = collector->is_recovering
-                              ? process->start_ns
-                              : collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        if (!collector->is_recovering) {
+            process->end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        } else if (process->end_ns < process->start_ns) {
+            process->end_ns = process->start_ns;
+        }
         collector->processes_alive--;
     }
 }
@@ -258,7 +261,11 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     process->start_ns = collect_clock_ns(&collector->clock, control->start_ticks);
     collector->processes[id - 1] = process;
     collector->processes_alive++;
-    if (collector->is_recovering || traced_process_is_gone(collector, process)) {
+    if (collector->is_recovering) {
+        if (!collector->is_imported || control->state != PROCESS_STATE_RUNNING) {
+            mark_ended(collector, process);
+        }
+    } else if (traced_process_is_gone(collector, process)) {
         mark_ended(collector, process);
     } else {
         collect_rss_begin(collector, process);
@@ -272,7 +279,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     derive_process_start(collector->derive, id, control->parent_id);
     collect_sink_process(collector, process);
     int error = collect_process_callsites(collector, id);
-    if (error == VARVE_OK && !process->has_ended && process->is_ours) {
+    if (error == VARVE_OK && !process->has_ended && process->is_ours && !collector->is_recovering) {
         callsites_process_lives(collector->callsites, id, process->pid);
     }
     return error;
@@ -450,23 +457,54 @@ static int open_left_process(struct collector *collector, const struct session_f
     int error = start_process(collector, id, control, fd);
     if (error == VARVE_OK) {
         collector->processes[id - 1]->is_made_up = is_made_up;
-        error = collect_rings_open(collector, collector->processes[id - 1]);
-        collector->processes[id - 1]->saw_end = true;
     }
     return error;
 }
 
-/* All that is there is known from the beginning, and nothing follows. */
-static int open_left_processes(struct collector *collector)
+static struct traced_process *left_process(const struct collector *collector, uint32_t id)
+{
+    return id <= collector->process_count ? collector->processes[id - 1] : NULL;
+}
+
+static int open_left_file(struct collector *collector, const struct session_file *file)
+{
+    bool is_first = file == collector->files || file[-1].process != file->process;
+    int error = VARVE_OK;
+    if (file->kind == SESSION_FILE_PROCESS || (is_first && left_process(collector, file->process) == NULL)) {
+        error = open_left_process(collector, file);
+    }
+    struct traced_process *process = left_process(collector, file->process);
+    if (error != VARVE_OK || process == NULL) {
+        return error == VARVE_OK && collector->is_imported ? VARVE_ERROR_IO : error;
+    }
+    if (file->kind == SESSION_FILE_RING) {
+        error = collect_ring_left(collector, process, file->ring);
+    }
+    /* where times are not known, all files are opened in one round */
+    process->saw_end = file->begin == 0 || process->rings_found >= process->control->rings_made;
+    return error;
+}
+
+/* What is there is known from the beginning, and nothing follows. Ten thousand rings are not opened at once if it is
+ * known when each begins. */
+static int open_left_files(struct collector *collector)
 {
     int error = VARVE_OK;
-    for (size_t i = 0; error == VARVE_OK && i < collector->file_count && !collector->has_opened_files; i++) {
-        if (i == 0 || collector->files[i].process != collector->files[i - 1].process) {
-            error = open_left_process(collector, &collector->files[i]);
+    for (unsigned ahead = 0; error == VARVE_OK && collector->files_opened < collector->file_count; ahead++) {
+        const struct session_file *file = &collector->files[collector->files_opened];
+        if (file->begin != 0 && ahead >= FILES_AHEAD) {
+            break;
         }
+        collector->files_opened++;
+        error = open_left_file(collector, file);
     }
-    collector->has_opened_files = true;
     return error;
+}
+
+uint64_t collect_files_bound(const struct collector *collector)
+{
+    return collector->files_opened < collector->file_count ? collector->files[collector->files_opened].begin - 1
+                                                           : UINT64_MAX;
 }
 
 bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended)
@@ -500,8 +538,8 @@ uint32_t collect_processes_missing(const struct collector *collector)
 uint32_t collect_processes_unattached(const struct collector *collector)
 {
     uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
-    if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
-        return 0; /* a rebuild: numbers are those in the trace */
+    if (collector->directory.counts == NULL) {
+        return 0;
     }
     /* one that can't make a page counts its events there; what was killed in its first event has lost nothing */
     if (__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_ACQUIRE) == 0) {
@@ -514,7 +552,7 @@ uint32_t collect_processes_unattached(const struct collector *collector)
 int collect_processes_discover(struct collector *collector, uint64_t *bound)
 {
     if (collector->files != NULL) {
-        return open_left_processes(collector);
+        return open_left_files(collector);
     }
     int error = search_missing(collector);
     VARVE_THEN(error, discover_processes(collector, bound));

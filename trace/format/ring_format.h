@@ -61,7 +61,8 @@
 #define RING_FIRST_RECORDS 512U /* have memory behind them from the start, 32 KiB: most threads record little */
 #define RING_CAPACITY_MIN 64U   /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
-#define RING_CAPACITY_MAX (1U << 24)
+#define RING_CAPACITY_MAX (1U << 24)   /* that a recording may be told to use */
+#define RING_CAPACITY_LIMIT (1U << 31) /* of a file: one that is made of a trace never spills */
 
 enum ring_state {
     RING_STATE_OPEN = 1,

@@ -113,14 +113,8 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
     }
     rebuild->may_replace = replace;
     int error = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
-    char records[REBUILD_PATH_BYTES];
     if (error != VARVE_OK) {
         rebuild->folder[0] = '\0'; /* there is nothing to remove */
-    } else {
-        snprintf(records, sizeof(records), "%s/records", rebuild->folder);
-        error = rebuild_records_open(records, &rebuild->records, message);
-    }
-    if (error != VARVE_OK) {
         varve_rebuild_abandon(rebuild);
         return error;
     }
@@ -148,7 +142,6 @@ static void rebuild_process_free(struct rebuild_process *process)
     free(process->executable);
     free(process->command_line);
     free(process->exec_path);
-    free(process->rings);
     free(process);
 }
 
@@ -158,20 +151,17 @@ void varve_rebuild_abandon(struct varve_rebuild *rebuild)
         return;
     }
     for (size_t i = 0; i < rebuild->ring_count; i++) {
-        free(rebuild->rings[i]);
+        rebuild_ring_free(rebuild->rings[i]);
     }
     for (size_t i = 0; i < rebuild->process_count; i++) {
         rebuild_process_free(rebuild->processes[i]);
     }
     texts_free(rebuild);
-    rebuild_records_close(rebuild->records);
     if (rebuild->folder[0] != '\0') {
         varve_publish_folder_remove(rebuild->folder);
     }
     free(rebuild->rings);
     free(rebuild->processes);
-    free(rebuild->block);
-    free(rebuild->packed);
     index_free(&rebuild->ring_index);
     index_free(&rebuild->process_index);
     free(rebuild->callsites.bytes);
@@ -359,7 +349,7 @@ static struct rebuild_ring *rebuild_ring_make(struct varve_rebuild *rebuild, con
     }
     ring->origin = *origin;
     ring->process = process;
-    ring->tid_number = UINT64_MAX;
+    ring->tid_number = ring->first_ticks = UINT64_MAX;
     ring->id = (uint32_t)rebuild->ring_count;
     rebuild->rings[rebuild->ring_count++] = ring;
     return ring;
@@ -475,7 +465,7 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
         ring->origin.tid = ring->is_described ? ring->origin.tid : origin->tid;
     }
     struct varve_message message;
-    int code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
+    int code = rebuild_ring_add(rebuild, ring, ring_seq, &taken, &message);
     return code == VARVE_OK ? VARVE_OK : rebuild_keep(rebuild, code, &message);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A recording that is put together again from what a second sink got. Records go into a table as they come
- * (rebuild_records.c), call sites into call-site files (rebuild_callsites.c), the rest into memory (rebuild.c). At the
- * end control pages and ring files are made of it (rebuild_directory.c), and the collector reads them as if the
- * workload had written them (rebuild_finish.c). All of it belongs to one thread. Files have numbers for names until it
- * is known at the end whose they are.
+ * A recording that is put together again from what a second sink got: the directory that its programs would have left.
+ * Records go into ring files as they come (rebuild_rings.c), call sites into call-site files (rebuild_callsites.c), the
+ * rest into memory (rebuild.c) and at the end into control pages (rebuild_directory.c). Then the collector reads it all
+ * as it does in `recover` (rebuild_finish.c). All of it belongs to one thread. Files have numbers for names until it is
+ * known at the end whose they are.
  */
 #ifndef VARVE_TRACE_IMPORT_REBUILD_H
 #define VARVE_TRACE_IMPORT_REBUILD_H
@@ -21,35 +21,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/*
- * The records of a rebuild as they come, in a table of an SQLite file of their own, which gives them back in the order
- * of ring and number. One thread calls all of it.
- */
-
-struct rebuild_records;
-
-/// `path`: a new file, which stays. Owner of the result: the caller, until rebuild_records_close. Errors: FULL, IO,
-/// NO_MEMORY.
-int rebuild_records_open(const char *path, struct rebuild_records **records_out, struct varve_message *message);
-void rebuild_records_close(struct rebuild_records *records); /* NULL is allowed */
-
-/// Of equal (ring, number) the first record is kept.
-int rebuild_records_add(struct rebuild_records *records, uint32_t ring, uint64_t number,
-                        const struct varve_record *record, struct varve_message *message);
-
-struct rebuild_row {
-    uint32_t ring;
-    uint64_t number;
-    struct varve_record record;
-};
-
-#define REBUILD_RINGS_ALL UINT32_MAX
-
-/// Begin to read one ring or all; nothing is added from now on.
-int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct varve_message *message);
-/// The next row. VARVE_ERROR_NOT_FOUND, without a message: there is none.
-int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row, struct varve_message *message);
 
 /*
  * The call-site files of a rebuild, one per process: modules, code objects and call sites in the order in which they
@@ -85,23 +56,30 @@ void rebuild_callsites_drop(struct rebuild_callsites *callsites);
 #define REBUILD_PROCESS_LIMIT (UINT32_C(1) << 20) /* process numbers */
 #define REBUILD_PATH_BYTES (DIRECTORY_PATH_BYTES + 64U)
 
+#define REBUILD_BUFFER_RECORDS 64U /* of each ring: 4 KiB, as there may be ten thousand */
+
+struct rebuild_late;
+
 struct rebuild_ring {
     struct varve_sink_origin origin;
-    uint32_t id;         /* in the table of records, and in `rings` */
+    uint32_t id;         /* in the name of its file */
     uint64_t tid_number; /* lowest record so far: its tid is origin.tid */
     struct rebuild_process *process;
     bool is_described, has_end;
     uint64_t created_ticks;
     char name[16];
     struct varve_sink_thread_end end;
-    /* at the end, in the order of numbers: what the collector will read */
+    /* what the collector will read, so far */
     uint64_t records, markers;        /* its rows; a marker stands for missing records */
     uint64_t missing;                 /* what the markers stand for */
     uint64_t last;                    /* number of the last row */
     uint64_t lost, lost_bytes;        /* as LOST records say */
     uint64_t first_ticks, last_ticks; /* UINT64_MAX, 0: no record */
-    uint64_t begin_ticks;
-    bool is_open; /* the collector has it */
+    uint64_t rows_written;            /* the others are in `buffer` */
+    struct varve_record *buffer;      /* REBUILD_BUFFER_RECORDS; NULL: none came, or all is written */
+    struct rebuild_late *late;        /* records that came after one with a higher number */
+    size_t late_count, late_capacity;
+    uint64_t begin_ticks; /* at the end: nothing of it, nor of later rings of its process, is older */
 };
 
 struct rebuild_process {
@@ -116,10 +94,9 @@ struct rebuild_process {
     struct rebuild_callsites callsites;
     /* at the end */
     bool is_taken;
-    struct rebuild_ring **rings; /* by index */
-    size_t ring_count, ring_capacity, rings_open;
+    uint32_t rings;
     uint64_t first_ticks, last_ticks;
-    bool is_replaced, has_closed;
+    uint64_t begin_ticks; /* nothing of its rings is older */
 };
 
 struct rebuild_meta {
@@ -142,7 +119,6 @@ struct varve_rebuild {
     bool has_trace_id;
     uint64_t trace_id; /* the first that came */
     uint64_t events, damaged;
-    struct rebuild_records *records;
     struct index ring_index, process_index; /* by number, ring and pid: positions in the arrays */
     struct rebuild_ring **rings;            /* in order of appearance */
     size_t ring_count, ring_capacity;
@@ -156,9 +132,6 @@ struct varve_rebuild {
     size_t meta_count, meta_capacity;
     struct rebuild_stat *stats;
     size_t stat_count, stat_capacity;
-    /* of rebuild_directory.c, at the end */
-    struct varve_record *block; /* RING_STAGING_RECORDS */
-    uint8_t *packed;            /* such a block packed, its struct record_block before it */
 };
 
 /// Keep the first error; returns it.
@@ -171,16 +144,20 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
 int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset,
                        struct varve_message *message);
 
-/* The recording directory that a rebuild makes for the collector. One thread calls all of it. */
+/* rebuild_rings.c */
 
-struct varve_message;
+/// A record, in any order; of equal numbers the first is kept.
+int rebuild_ring_add(const struct varve_rebuild *rebuild, struct rebuild_ring *ring, uint64_t number,
+                     const struct varve_record *record, struct varve_message *message);
+/// All came: its rows and figures are final.
+int rebuild_ring_end(const struct varve_rebuild *rebuild, struct rebuild_ring *ring, struct varve_message *message);
+/// Its file becomes one that the collector reads.
+int rebuild_ring_name(const struct varve_rebuild *rebuild, const struct rebuild_ring *ring,
+                      struct varve_message *message);
+void rebuild_ring_free(struct rebuild_ring *ring);
 
-/// What the headers of all rings will say, in one go through the records.
-int rebuild_rings_measure(const struct varve_rebuild *rebuild, struct varve_message *message);
-/// The files of a ring under the names that the collector looks for. `may_spill`: else no descriptor is needed to read
-/// it, and it takes four times the space.
-int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring *ring, bool may_spill,
-                       struct varve_message *message);
+/* rebuild_directory.c */
+
 /// Control page and call-site file.
 int rebuild_process_write(const struct varve_rebuild *rebuild, const struct rebuild_process *process,
                           struct varve_message *message);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a rebuild: what came becomes a recording directory (rebuild_directory.c), the collector makes a database
- * of it as of any other, and that moves to its place. What the trace lacks is said in the table `stats`; only a clock
- * of which nothing came must be made up. Ten thousand rings are not opened at once: each is written and shown to the
- * collector before the time of its first record is reached, and goes when it has been read.
+ * The end of a rebuild: what came becomes a recording directory (rebuild_rings.c, rebuild_directory.c), the collector
+ * makes a database of it as `recover` does of any other, and that moves to its place. What the trace lacks is said in
+ * the table `stats`; only a clock of which nothing came must be made up. Ten thousand rings are not opened at once: the
+ * collector is told when each begins.
  */
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
@@ -26,93 +26,22 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SPILLS_OPEN_MAX 512U /* half a megabyte of memory each */
-#define RINGS_AHEAD 64U      /* opened before they are needed */
-#define RUNNING_MAX 16384U   /* processes that stay mapped because nothing said that they ended */
-
 struct rebuild_end {
     struct varve_rebuild *rebuild;
     struct collector *collector;
     struct rebuild_process **by_number; /* [number], NULL: none */
     uint32_t number_limit;
-    struct rebuild_ring **order; /* chosen rings, by the time when they began */
-    size_t order_count;
+    struct session_file *files; /* of the chosen processes and rings, by the time when they begin */
+    size_t file_count;
     enum varve_clock_kind clock_kind;
-    uint64_t rows;        /* events that will come out */
-    uint64_t missing;     /* records of the chosen rings */
-    uint64_t left_out;    /* records of other recordings */
-    unsigned spill_limit; /* rings whose spill files may be open at a time */
+    uint64_t rows;     /* events that will come out */
+    uint64_t missing;  /* records of the chosen rings */
+    uint64_t left_out; /* records of other recordings */
     varve_collect_progress progress;
     void *progress_context;
 };
 
 /* ---- which processes, which rings ---- */
-
-static int compare_rings(const void *left, const void *right)
-{
-    const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
-    const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
-    return a->origin.ring < b->origin.ring ? -1 : a->origin.ring > b->origin.ring;
-}
-
-static int assign_rings(struct varve_rebuild *rebuild, uint64_t *left_out)
-{
-    for (size_t i = 0; i < rebuild->ring_count; i++) {
-        struct rebuild_ring *ring = rebuild->rings[i];
-        struct rebuild_process *process = ring->process;
-        if (!process->is_taken) {
-            *left_out += ring->records;
-        } else if (array_grow((void **)&process->rings, &process->ring_capacity, process->ring_count + 1,
-                              sizeof(struct rebuild_ring *))) {
-            process->rings[process->ring_count++] = ring;
-        } else {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-    }
-    for (size_t i = 0; i < rebuild->process_count; i++) {
-        struct rebuild_process *process = rebuild->processes[i];
-        if (process->ring_count > 1) {
-            qsort(process->rings, process->ring_count, sizeof(*process->rings), compare_rings);
-        }
-    }
-    return VARVE_OK;
-}
-
-static int compare_by_pid(const void *left, const void *right)
-{
-    const struct rebuild_process *a = *(struct rebuild_process *const *)left;
-    const struct rebuild_process *b = *(struct rebuild_process *const *)right;
-    if (a->pid != b->pid) {
-        return a->pid < b->pid ? -1 : 1;
-    }
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-
-/* A later image under the same pid: the earlier one has ended, by exec if it is the same process. */
-static int note_replaced(struct rebuild_process *const *by_number, uint32_t limit)
-{
-    struct rebuild_process **sorted = malloc(((size_t)limit + 1) * sizeof(*sorted));
-    if (sorted == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    size_t count = 0;
-    for (uint32_t number = 0; number < limit; number++) {
-        if (by_number[number] != NULL) {
-            sorted[count++] = by_number[number];
-        }
-    }
-    qsort(sorted, count, sizeof(*sorted), compare_by_pid);
-    for (size_t i = 0; i + 1 < count; i++) {
-        if (sorted[i]->pid == sorted[i + 1]->pid) {
-            sorted[i]->has_end = true;
-            sorted[i]->is_replaced =
-                sorted[i]->description.start_ticks_proc == sorted[i + 1]->description.start_ticks_proc &&
-                sorted[i]->is_described && sorted[i + 1]->is_described;
-        }
-    }
-    free(sorted);
-    return VARVE_OK;
-}
 
 /* Which processes are taken, which rings each of them has. */
 static int choose_processes(struct rebuild_end *end, struct varve_message *message)
@@ -139,82 +68,133 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
     }
     end->by_number = by_number;
     end->number_limit = limit;
-    int error = assign_rings(rebuild, &end->left_out);
+    for (size_t i = 0; i < rebuild->ring_count; i++) {
+        rebuild->rings[i]->process->rings++;
+    }
     for (uint32_t number = 0; number < limit; number++) {
         struct rebuild_process *process = by_number[number];
-        if (process != NULL && process->ring_count == 0 && !process->is_described) {
+        if (process != NULL && process->rings == 0 && !process->is_described) {
             by_number[number] = NULL; /* nothing is known of it but that it was there */
         }
     }
-    VARVE_THEN(error, note_replaced(by_number, limit));
-    return error == VARVE_OK ? VARVE_OK : rebuild_no_memory(message);
+    return VARVE_OK;
 }
 
 /* ---- the order ---- */
 
-/* Nothing of a ring is older. */
-static uint64_t rebuild_finish_begin_of(const struct rebuild_ring *ring)
+/* The process first, and ring 0, which is for what comes after the end of threads, after the others. */
+static int compare_begin(const void *left, const void *right)
 {
-    return ring->created_ticks < ring->first_ticks ? ring->created_ticks : ring->first_ticks;
+    const struct session_file *a = left, *b = right;
+    if (a->begin != b->begin) {
+        return a->begin < b->begin ? -1 : 1;
+    }
+    if (a->process != b->process) {
+        return a->process < b->process ? -1 : 1;
+    }
+    if (a->kind != b->kind) {
+        return a->kind == SESSION_FILE_PROCESS ? -1 : 1;
+    }
+    return a->ring - 1 < b->ring - 1 ? -1 : a->ring - 1 > b->ring - 1;
 }
 
-/* Ring 0, which is for what comes after the end of threads, after the others. */
-static int rebuild_finish_compare_begin(const void *left, const void *right)
+static int compare_rings(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
-    if (a->begin_ticks != b->begin_ticks) {
-        return a->begin_ticks < b->begin_ticks ? -1 : 1;
+    if (a->process != b->process) {
+        return a->process->file < b->process->file ? -1 : 1;
     }
-    if (a->process->number != b->process->number) {
-        return a->process->number < b->process->number ? -1 : 1;
-    }
-    return a->origin.ring - 1 < b->origin.ring - 1 ? -1 : a->origin.ring - 1 > b->origin.ring - 1;
+    return a->origin.ring < b->origin.ring ? -1 : a->origin.ring > b->origin.ring;
 }
 
-static void note_times(struct rebuild_process *process, const struct rebuild_ring *ring)
+static uint64_t lower_of(uint64_t a, uint64_t b)
 {
-    uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
-    process->first_ticks = ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
-    process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
+    return a < b ? a : b;
 }
 
-static int order_rings(struct rebuild_end *end, struct varve_message *message)
+/* When rings begin: with all rings of their process that have lower numbers, so that rows are in the order of
+ * numbers. Rings are in the order of processes and numbers. */
+static void rings_begin(const struct rebuild_end *end)
+{
+    const struct rebuild_ring *later = NULL;
+    for (size_t i = end->rebuild->ring_count; i-- > 0;) {
+        struct rebuild_ring *ring = end->rebuild->rings[i];
+        struct rebuild_process *process = ring->process;
+        uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
+        ring->begin_ticks = lower_of(ring->created_ticks, ring->first_ticks);
+        if (ring->origin.ring > 0 && later != NULL && later->process == process) {
+            ring->begin_ticks = lower_of(ring->begin_ticks, later->begin_ticks);
+        }
+        later = ring;
+        process->first_ticks = lower_of(process->first_ticks, ring->first_ticks);
+        process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
+        process->begin_ticks = lower_of(process->begin_ticks, ring->begin_ticks);
+    }
+}
+
+static void file_add(struct rebuild_end *end, enum session_file_kind kind, uint32_t process, uint32_t ring,
+                     uint64_t begin)
+{
+    end->files[end->file_count++] =
+        (struct session_file){kind, process, ring, begin > 0 ? begin : 1}; /* 0 would say that it is not known */
+}
+
+static int list_files(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    end->order = malloc((rebuild->ring_count + 1) * sizeof(*end->order));
-    if (end->order == NULL) {
+    end->files = malloc((rebuild->ring_count + end->number_limit + 1) * sizeof(*end->files));
+    if (end->files == NULL) {
         return rebuild_no_memory(message);
     }
-    for (uint32_t number = 1; number < end->number_limit; number++) {
-        struct rebuild_process *process = end->by_number[number];
-        if (process != NULL) {
-            process->first_ticks = process->is_described ? process->description.start_ticks : UINT64_MAX;
-            process->last_ticks = process->description.start_ticks;
-        }
+    for (size_t i = 0; i < rebuild->process_count; i++) {
+        struct rebuild_process *process = rebuild->processes[i];
+        process->first_ticks = process->is_described ? process->description.start_ticks : UINT64_MAX;
+        process->last_ticks = process->description.start_ticks;
+        process->begin_ticks = process->first_ticks;
     }
+    if (rebuild->ring_count > 1) {
+        qsort(rebuild->rings, rebuild->ring_count, sizeof(struct rebuild_ring *), compare_rings);
+    }
+    rings_begin(end);
     for (size_t i = 0; i < rebuild->ring_count; i++) {
-        struct rebuild_ring *ring = rebuild->rings[i];
+        const struct rebuild_ring *ring = rebuild->rings[i];
         if (ring->process->is_taken) {
-            ring->begin_ticks = rebuild_finish_begin_of(ring);
-            note_times(ring->process, ring);
             end->rows += ring->records + ring->markers;
             end->missing += ring->missing;
-            end->order[end->order_count++] = ring;
+            file_add(end, SESSION_FILE_RING, ring->process->number, ring->origin.ring, ring->begin_ticks);
+        } else {
+            end->left_out += ring->records;
         }
     }
-    qsort(end->order, end->order_count, sizeof(*end->order), rebuild_finish_compare_begin);
+    for (uint32_t number = 1; number < end->number_limit; number++) {
+        if (end->by_number[number] != NULL) {
+            file_add(end, SESSION_FILE_PROCESS, number, 0, end->by_number[number]->begin_ticks);
+        }
+    }
+    if (end->file_count > 1) {
+        qsort(end->files, end->file_count, sizeof(*end->files), compare_begin);
+    }
     return VARVE_OK;
 }
 
+/* All files of the directory. */
 static int rebuild_finish_prepare(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    int error = rebuild_rings_measure(rebuild, message);
+    int error = VARVE_OK;
+    for (size_t i = 0; error == VARVE_OK && i < rebuild->ring_count; i++) {
+        error = rebuild_ring_end(rebuild, rebuild->rings[i], message);
+    }
     VARVE_THEN(error, choose_processes(end, message));
-    VARVE_THEN(error, order_rings(end, message));
+    VARVE_THEN(error, list_files(end, message));
     if (error == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
         error = varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
+    }
+    for (size_t i = 0; error == VARVE_OK && i < rebuild->ring_count; i++) {
+        if (rebuild->rings[i]->process->is_taken) {
+            error = rebuild_ring_name(rebuild, rebuild->rings[i], message);
+        }
     }
     for (uint32_t number = 1; error == VARVE_OK && number < end->number_limit; number++) {
         if (end->by_number[number] != NULL) {
@@ -249,8 +229,7 @@ static int compare_anchors(const void *left, const void *right)
 /* Nothing says what ticks are: one is taken for a nanosecond. */
 static int make_anchors(const struct rebuild_end *end)
 {
-    struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};
-    struct clock_anchor last = {.ticks = first.ticks + 1};
+    struct clock_anchor first = {.ticks = UINT64_MAX}, last = {0};
     for (uint32_t number = 1; number < end->number_limit; number++) {
         const struct rebuild_process *process = end->by_number[number];
         if (process != NULL && process->first_ticks < first.ticks && process->first_ticks > 0) {
@@ -260,6 +239,8 @@ static int make_anchors(const struct rebuild_end *end)
             last.ticks = process->last_ticks;
         }
     }
+    first.ticks = first.ticks < UINT64_MAX ? first.ticks : 0;
+    last.ticks = last.ticks > first.ticks ? last.ticks : first.ticks + 1;
     first.mono_ns = (int64_t)(first.ticks & INT64_MAX);
     last.mono_ns = (int64_t)(last.ticks & INT64_MAX);
     int error = collect_clock_add(&end->collector->clock, &first);
@@ -299,7 +280,10 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     if (collector == NULL) {
         return rebuild_no_memory(message);
     }
-    collector->is_recovering = collector->quiet = true;
+    collector->is_recovering = collector->is_imported = collector->quiet = true;
+    collector->files = end->files;
+    collector->file_count = end->file_count;
+    end->files = NULL;
     collector->directory.rings_fd = collector->directory.owner_fd = collector->directory.watch_fd = -1;
     collector->directory.fd = open(rebuild->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(collector->directory.path, rebuild->folder, sizeof(rebuild->folder));
@@ -345,203 +329,6 @@ static int store_meta(const struct rebuild_end *end)
     return error;
 }
 
-/* ---- feeding the collector: processes ---- */
-
-/* For the collector, whoever it finds now has ended; but it may still have rings to show. */
-static void keep_running(const struct rebuild_end *end)
-{
-    struct collector *collector = end->collector;
-    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
-        struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->is_closed && process->has_ended && !end->by_number[process->id]->has_closed) {
-            process->has_ended = false;
-            process->end_ns = -1;
-            collector->processes_alive++;
-        }
-    }
-    collector->processes_missing = 0;
-}
-
-/* Announce all processes up to this number. */
-static int show_processes(const struct rebuild_end *end, uint32_t number, struct varve_message *message)
-{
-    struct collector *collector = end->collector;
-    uint64_t bound = UINT64_MAX;
-    int error = VARVE_OK;
-    if (collector->process_count < number) {
-        collector->directory.counts->process_count = number;
-        error = collect_processes_discover(collector, &bound);
-        keep_running(end);
-    }
-    return error == VARVE_OK
-               ? VARVE_OK
-               : varve_message_set(message, error, "cannot follow process %u: %s", number, varve_strerror(error));
-}
-
-/* Those all of whose rings were read, and of which somebody said that they ended; where too many were never
- * heard of again, they are gone too. */
-static int close_processes(const struct rebuild_end *end)
-{
-    struct collector *collector = end->collector;
-    assert(end->by_number != NULL || collector->process_count == 0);
-    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
-        struct traced_process *process = collector->processes[i];
-        struct rebuild_process *known = end->by_number[i + 1];
-        if (process == NULL || known->has_closed || process->readers > 0 || known->rings_open < known->ring_count ||
-            (!known->has_end && collector->processes_alive <= RUNNING_MAX)) {
-            continue;
-        }
-        known->has_closed = true;
-        process->has_ended = process->saw_end = true;
-        process->is_replaced = known->is_replaced;
-        process->end_ns = collect_clock_ns(&collector->clock, known->last_ticks);
-        collector->processes_alive--;
-    }
-    return collect_processes_retire(collector);
-}
-
-/* ---- feeding the collector: rings ---- */
-
-static unsigned spills_open(const struct collector *collector)
-{
-    unsigned count = 0;
-    for (size_t i = 0; i < collector->reader_count; i++) {
-        count += collector->readers[i]->ring->spill_flushed > 0;
-    }
-    return count;
-}
-
-static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, struct varve_message *message)
-{
-    struct collector *collector = end->collector;
-    uint32_t index = ring->origin.ring;
-    size_t readers = collector->reader_count;
-    uint64_t bound = UINT64_MAX;
-    bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
-    int error = rebuild_ring_write(end->rebuild, ring, may_spill, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    ring->is_open = true;
-    ring->process->rings_open++;
-    struct traced_process *process = collector->processes[ring->process->number - 1];
-    if (process != NULL) {
-        if (index == 0) {
-            process->control->late_created = 1;
-        } else {
-            process->rings_seen = index; /* whatever is between has no file */
-            process->control->ring_count = index + 1;
-        }
-        error = collect_rings_discover(collector, process, &bound);
-    }
-    if (error == VARVE_OK && collector->reader_count == readers) {
-        error = VARVE_ERROR_IO;
-    }
-    if (error != VARVE_OK) {
-        return varve_message_set(message, error, "cannot follow ring %u of process %u: %s", index,
-                                 ring->process->number, varve_strerror(error));
-    }
-    /* What is uncommitted stays so: nobody writes. */
-    collector->readers[collector->reader_count - 1]->is_in_flight = false;
-    return VARVE_OK;
-}
-
-/* With all rings of its process that have lower numbers, so that rows are in the order of numbers. */
-static int ring_show_in_order(const struct rebuild_end *end, const struct rebuild_ring *ring,
-                              struct varve_message *message)
-{
-    const struct rebuild_process *process = ring->process;
-    int error = VARVE_OK;
-    for (uint32_t i = 0; error == VARVE_OK && i < process->ring_count; i++) {
-        struct rebuild_ring *other = process->rings[i];
-        if (other->origin.ring > ring->origin.ring) {
-            break;
-        }
-        if (!other->is_open && (other->origin.ring > 0 || other == ring)) {
-            error = ring_show(end, other, message);
-        }
-    }
-    return error;
-}
-
-/* What was read from a spill file lay there for our convenience: the workload did not spill it. */
-static void forget_spills(const struct collector *collector)
-{
-    for (size_t i = 0; i < collector->reader_count; i++) {
-        struct ring_reader *reader = collector->readers[i];
-        if (reader->spill_read > 0 && reader->spill_read == reader->spill_seen && reader->read == reader->head_seen) {
-            reader->read += reader->spill_read;
-            reader->head_seen = reader->read;
-            reader->spill_read = reader->spill_seen = 0;
-        }
-    }
-}
-
-/* Merge all that is older than the watermark. */
-static int rebuild_finish_merge_until(const struct rebuild_end *end, uint64_t watermark, struct varve_message *message)
-{
-    struct collector *collector = end->collector;
-    uint64_t moved;
-    int error;
-    do {
-        collector->watermark = watermark;
-        error = merge_run(collector, &moved, message);
-        if (error == VARVE_ERROR_FULL && moved > 0) {
-            error = VARVE_OK; /* the store wants a commit; if the disk is full, that will say so */
-        }
-        forget_spills(collector);
-        VARVE_THEN(error, collector_commit(collector, message));
-        VARVE_THEN(error, close_processes(end));
-        if (end->progress != NULL) {
-            end->progress(end->progress_context, "writing events", collector->seq, end->rows);
-        }
-    } while (error == VARVE_OK && moved > 0);
-    return error;
-}
-
-/* Some more rings, with their processes; `*next` is the first one that remains. */
-static int show_some(const struct rebuild_end *end, size_t *next, struct varve_message *message)
-{
-    size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
-    uint32_t number = 0;
-    for (size_t i = *next; i < to; i++) {
-        uint32_t other = end->order[i]->process->number;
-        number = other > number ? other : number;
-    }
-    int error = show_processes(end, number, message);
-    for (; error == VARVE_OK && *next < to; (*next)++) {
-        error = ring_show_in_order(end, end->order[*next], message);
-    }
-    return error;
-}
-
-/* Feed all rings to the collector in the order in which they began. */
-static int feed_collector(const struct rebuild_end *end, struct varve_message *message)
-{
-    size_t next = 0;
-    int error = VARVE_OK;
-    while (error == VARVE_OK && next < end->order_count) {
-        error = show_some(end, &next, message);
-        uint64_t watermark = UINT64_MAX;
-        if (next < end->order_count) {
-            watermark = end->order[next]->begin_ticks;
-            watermark -= watermark > 0;
-        }
-        if (error == VARVE_OK && watermark > 0) {
-            error = rebuild_finish_merge_until(end, watermark, message);
-        }
-    }
-    if (error == VARVE_OK) {
-        error = show_processes(end, end->number_limit - 1, message); /* those without rings */
-    }
-    VARVE_THEN(error, close_processes(end));
-    if (error == VARVE_OK && end->collector->reader_count > 0) {
-        error =
-            varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read", end->rebuild->folder);
-    }
-    return error;
-}
-
 /* ---- the whole ---- */
 
 static int rebuild_finish_collect(struct rebuild_end *end, struct varve_message *message)
@@ -552,8 +339,9 @@ static int rebuild_finish_collect(struct rebuild_end *end, struct varve_message 
     if (error != VARVE_OK && message->text[0] == '\0') {
         varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path, varve_strerror(error));
     }
-    VARVE_THEN(error, feed_collector(end, message));
-    return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message) : error;
+    VARVE_THEN(error, collector_drain(end->collector, end->progress, end->progress_context, message));
+    VARVE_THEN(error, collector_finish(end->collector, end->progress, end->progress_context, message));
+    return error;
 }
 
 static void collector_end(struct rebuild_end *end, struct varve_collect_result *result)
@@ -565,15 +353,6 @@ static void collector_end(struct rebuild_end *end, struct varve_collect_result *
     collector_close(end->collector);
     session_directory_close(&end->collector->directory);
     free(end->collector);
-}
-
-static unsigned spill_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > SPILLS_OPEN_MAX) {
-        return SPILLS_OPEN_MAX;
-    }
-    return (unsigned)limit.rlim_cur / 2;
 }
 
 static int rebuild_finish_finish(struct rebuild_end *end, struct varve_collect_result *result,
@@ -597,19 +376,13 @@ static int rebuild_finish_finish(struct rebuild_end *end, struct varve_collect_r
 int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress progress, void *context,
                          struct varve_collect_result *result, struct varve_message *message)
 {
-    struct rebuild_end end = {
-        .rebuild = rebuild, .spill_limit = spill_limit(), .progress = progress, .progress_context = context};
+    struct rebuild_end end = {.rebuild = rebuild, .progress = progress, .progress_context = context};
     struct varve_message reason = {""};
     int error = rebuild_callsites_flush(rebuild);
-    rebuild->block = malloc(RING_STAGING_BYTES);
-    rebuild->packed = malloc(sizeof(struct record_block) + (size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX +
-                             sizeof(uint64_t) + RECORD_BLOCK_ALIGNMENT);
     memset(result, 0, sizeof(*result));
     snprintf(result->database_path, sizeof(result->database_path), "%s", rebuild->path);
     if (error != VARVE_OK) {
         reason = rebuild->message;
-    } else if (rebuild->block == NULL || rebuild->packed == NULL) {
-        error = rebuild_no_memory(&reason);
     } else {
         error = rebuild_finish_finish(&end, result, &reason);
     }
@@ -617,7 +390,7 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
         varve_message_set(message, error, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(error));
     }
     free(end.by_number);
-    free(end.order);
+    free(end.files);
     varve_rebuild_abandon(rebuild);
     return error;
 }

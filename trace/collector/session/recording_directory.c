@@ -730,10 +730,11 @@ static int scan_reserve(const struct session_reserve *reserve, struct session_fi
             return VARVE_ERROR_NO_MEMORY;
         }
         const bool is_ring = state == RESERVE_STATE_RING;
-        (*files)[(*count)++] = (struct session_file){is_ring ? SESSION_FILE_RING : SESSION_FILE_PROCESS, slot->process,
-                                                     is_ring ? slot->ring : 0};
+        (*files)[(*count)++] = (struct session_file){.kind = is_ring ? SESSION_FILE_RING : SESSION_FILE_PROCESS,
+                                                     .process = slot->process,
+                                                     .ring = is_ring ? slot->ring : 0};
         if (!is_ring) {
-            (*files)[(*count)++] = (struct session_file){SESSION_FILE_CALLSITES, slot->process, 0};
+            (*files)[(*count)++] = (struct session_file){.kind = SESSION_FILE_CALLSITES, .process = slot->process};
         }
     }
     return VARVE_OK;

@@ -65,11 +65,12 @@ enum session_file_kind {
     SESSION_FILE_STAGING = 5,   /* p<N>.r<K>.staging */
 };
 
-/* What the name of a file says. */
+/* What the name of a file says, and when it begins, if somebody knows. */
 struct session_file {
     enum session_file_kind kind;
     uint32_t process;
-    uint32_t ring; /* 0 where the kind has none */
+    uint32_t ring;  /* 0 where the kind has none */
+    uint64_t begin; /* ticks: nothing in it is older; 0: not known */
 };
 
 /* Numbers beyond are not followed: they come from pages that programs write, and from names of files. */

@@ -329,9 +329,9 @@ TEST_WITH(test_names, fixture_begin, fixture_end)
         const char *name;
         struct session_file file;
     } good[] = {
-        {"p1", {SESSION_FILE_PROCESS, 1, 0}},         {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
-        {"p12.r0", {SESSION_FILE_RING, 12, 0}},       {"p12.r345.spill67", {SESSION_FILE_SPILL, 12, 345}},
-        {"p7.sites", {SESSION_FILE_CALLSITES, 7, 0}},
+        {"p1", {SESSION_FILE_PROCESS, 1, 0, 0}},         {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0, 0}},
+        {"p12.r0", {SESSION_FILE_RING, 12, 0, 0}},       {"p12.r345.spill67", {SESSION_FILE_SPILL, 12, 345, 0}},
+        {"p7.sites", {SESSION_FILE_CALLSITES, 7, 0, 0}},
     };
     static const char bad[] =
         ";p;p0;p01;p-1;p1x;p1.;p1.r;p1.r01;p1.r1.;p1.r1.x;p1.sites2;q1;p4194305;p4294967297;p1photo;"
