@@ -15,51 +15,53 @@
 #define TEXT_COLUMNS 64
 #define PATH_COLUMNS 30
 
-static void query_print_add_cell(struct table *table, struct cursor *cursor, int column, char kind)
+void query_print_cell(struct table *table, struct cursor *cursor, int column, char kind)
 {
-    int64_t number = cursor_integer(cursor, column);
+    const int64_t number = cursor_integer(cursor, column);
+    char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
     if (cursor_is_null(cursor, column)) {
         table_add(table, "-");
         return;
     }
-    char cut[400] = "";
     switch (cursor_name(cursor, column)[0] != '\0' ? kind : 't') {
     case 'c':
-        table_add(table, format_count(number).text);
+        snprintf(text, sizeof(text), "%s", format_count(number).text);
         break;
     case 'C':
-        table_add(table, format_signed(number, format_count).text);
+        snprintf(text, sizeof(text), "%s", format_signed(number, format_count).text);
         break;
-    case 'B':
-        table_add(table, format_signed(number, format_bytes).text);
+    case 'R':
+        snprintf(text, sizeof(text), "%s/s", format_count(number).text);
         break;
     case 'b':
-        table_add(table, format_bytes(number).text);
+        snprintf(text, sizeof(text), "%s", format_bytes(number).text);
+        break;
+    case 'B':
+        snprintf(text, sizeof(text), "%s", format_signed(number, format_bytes).text);
+        break;
+    case 'r':
+        snprintf(text, sizeof(text), "%s/s", format_bytes(number).text);
         break;
     case 'd':
-        table_add(table, format_duration(number).text);
+        snprintf(text, sizeof(text), "%s", format_duration(number).text);
         break;
     case 'n':
-        snprintf(cut, sizeof(cut), "%" PRId64, number);
-        table_add(table, cut);
+        snprintf(text, sizeof(text), "%" PRId64, number);
         break;
     case 'p':
-        format_path(cut, sizeof(cut), cursor_name(cursor, column), PATH_COLUMNS);
-        table_add(table, cut);
+        format_path(text, sizeof(text), cursor_name(cursor, column), PATH_COLUMNS);
         break;
     case 'x':
-        snprintf(cut, sizeof(cut), "%#" PRIx64, (uint64_t)number);
-        table_add(table, cut);
+        snprintf(text, sizeof(text), "%#" PRIx64, (uint64_t)number);
         break;
     case '%':
-        snprintf(cut, sizeof(cut), "%.1f %%", (double)number / 10);
-        table_add(table, cut);
+        snprintf(text, sizeof(text), "%.1f %%", (double)number / 10);
         break;
     default:
-        format_head(cut, sizeof(cut), cursor_name(cursor, column), TEXT_COLUMNS);
-        table_add(table, cut);
+        format_head(text, sizeof(text), cursor_name(cursor, column), kind == 'w' ? TERMINAL_COLUMNS_MAX : TEXT_COLUMNS);
         break;
     }
+    table_add(table, text);
 }
 
 int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max)
@@ -72,7 +74,7 @@ int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *q
     while (cursor_next(cursor)) {
         rows++;
         for (int column = 0; query->kinds[column] != '\0'; column++) {
-            query_print_add_cell(&table, cursor, column, query->kinds[column]);
+            query_print_cell(&table, cursor, column, query->kinds[column]);
         }
     }
     cursor_close(cursor);

@@ -12,13 +12,15 @@
 struct cJSON;
 struct cursor;
 struct database;
+struct table;
 struct table_column;
 
 struct query {
     const char *sql; /* ?1: the bound number */
     const struct table_column *columns;
-    /* a letter for each column: t text, p path (its end), c count, b bytes, C and B the same with their sign, d
-     * duration, n plain number, x address, % tenths of a percent; an empty text is an empty cell in each */
+    /* a letter for each column: t text, w wide text, p path (its end), c count, b bytes, C and B the same with their
+     * sign, r and R bytes and count per second, d duration, n plain number, x address, % tenths of a percent; an empty
+     * text is an empty cell in each */
     const char *kinds;
 };
 
@@ -27,6 +29,8 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
 /// The same of a cursor over the query's statement, to which all is bound, and which is closed. columns_max: of a line;
 /// 0: no limit.
 int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max);
+/// One cell of that.
+void query_print_cell(struct table *table, struct cursor *cursor, int column, char kind);
 /// The first columns of the row that a cursor stands on, with their names as keys.
 struct cJSON *cursor_json(struct cursor *cursor, int columns);
 /// `count` columns from `first` on become members of an object.

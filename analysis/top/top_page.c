@@ -32,24 +32,24 @@ static const char *const order_titles[] = {"by live bytes", "by bytes allocated"
 struct page_column {
     const char *title;
     const char *sql;
-    char kind;   /* c count, b bytes, C and B per second, n number, % share, t text, s the user's line, last */
+    char kind;   /* of query_print.h; s: the user's line, last */
     size_t from; /* shown on screens at least so wide */
 };
 
 static const struct page_column total_columns[] = {
-    {"domain", "domain || iif(device > 0 OR domain IN ('device', 'block', 'managed'), ' ' || device, '')", 't', ALWAYS},
+    {"domain", "domain || iif(device > 0 OR domain IN ('device', 'block', 'managed'), ' ' || device, '')", 'w', ALWAYS},
     {"live", "live_bytes", 'b', ALWAYS},
     {"peak", "peak_bytes", 'b', ALWAYS},
     {"allocated", "bytes", 'b', 90},
     {"live count", "live_allocations", 'c', 100},
     {"allocations", "allocations", 'c', 80},
-    {"allocs/s", "allocations_per_s", 'C', ALWAYS},
-    {"bytes/s", "bytes_per_s", 'B', ALWAYS},
+    {"allocs/s", "allocations_per_s", 'R', ALWAYS},
+    {"bytes/s", "bytes_per_s", 'r', ALWAYS},
     {"failed", "nullif(failed, 0)", 'c', 130},
 };
 
 static const struct page_column allocator_columns[] = {
-    {"allocator", "'GPU ' || device || coalesce(' rank ' || rank, ' pid ' || pid)", 't', ALWAYS},
+    {"allocator", "'GPU ' || device || coalesce(' rank ' || rank, ' pid ' || pid)", 'w', ALWAYS},
     {"segments", "segments", 'c', ALWAYS},
     {"reserved", "reserved", 'b', ALWAYS},
     {"allocated", "allocated", 'b', ALWAYS},
@@ -66,15 +66,15 @@ static const struct page_column process_columns[] = {
     {"RSS", "rss_bytes", 'b', ALWAYS},
     {"heap", "heap_bytes", 'b', ALWAYS},
     {"device", "device_bytes", 'b', 100},
-    {"allocs/s", "allocations_per_s", 'C', ALWAYS},
-    {"command", "command_line", 't', ALWAYS},
+    {"allocs/s", "allocations_per_s", 'R', ALWAYS},
+    {"command", "command_line", 'w', ALWAYS},
 };
 
 static const struct page_column line_columns[] = {
-    {"live", "live_bytes", 'b', ALWAYS},      {"bytes/s", "bytes_per_s", 'B', ALWAYS},
-    {"allocated", "bytes", 'b', 80},          {"allocs/s", "allocations_per_s", 'C', 100},
+    {"live", "live_bytes", 'b', ALWAYS},      {"bytes/s", "bytes_per_s", 'r', ALWAYS},
+    {"allocated", "bytes", 'b', 80},          {"allocs/s", "allocations_per_s", 'R', 100},
     {"allocations", "allocations", 'c', 120}, {"live count", "live_allocations", 'c', 140},
-    {"peak", "peak_bytes", 'b', 110},         {"domain", "domain", 't', 70},
+    {"peak", "peak_bytes", 'b', 110},         {"domain", "domain", 'w', 70},
     {"call sites", "callsites", 'c', 120},    {"where", "user_function", 's', ALWAYS},
 };
 
@@ -94,44 +94,6 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
         return memory_copy_text("(name not looked up yet)");
     }
     return callsite_entry_name(&row, GROUP_BY_LINE, columns);
-}
-
-static void cell_add(struct table *table, struct cursor *cursor, int column, char kind)
-{
-    const int64_t number = cursor_integer(cursor, column);
-    if (kind == 's') {
-        table_add(table, ""); /* its name comes later */
-        return;
-    }
-    if (cursor_is_null(cursor, column)) {
-        table_add(table, "-");
-        return;
-    }
-    char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
-    switch (kind) {
-    case 'b':
-        snprintf(text, sizeof(text), "%s", format_bytes(number).text);
-        break;
-    case 'B':
-        snprintf(text, sizeof(text), "%s/s", format_bytes(number).text);
-        break;
-    case 'c':
-        snprintf(text, sizeof(text), "%s", format_count(number).text);
-        break;
-    case 'C':
-        snprintf(text, sizeof(text), "%s/s", format_count(number).text);
-        break;
-    case '%':
-        snprintf(text, sizeof(text), "%.1f %%", (double)number / 10);
-        break;
-    case 'n':
-        snprintf(text, sizeof(text), "%" PRId64, number);
-        break;
-    default:
-        format_head(text, sizeof(text), cursor_name(cursor, column), TERMINAL_COLUMNS_MAX);
-        break;
-    }
-    table_add(table, text);
 }
 
 /* A view as a table: ?1 rows at most, ?2 a domain or NULL. */
@@ -177,7 +139,7 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
         const struct page_column *column = &section->columns[i];
         if (page->columns >= column->from) {
             fprintf(text, "%s%s", count == 0 ? "SELECT " : ", ", column->sql);
-            titles[count] = (struct table_column){column->title, strchr("ts", column->kind) == NULL};
+            titles[count] = (struct table_column){column->title, strchr("ws", column->kind) == NULL};
             shown[count++] = column;
         }
     }
@@ -194,7 +156,11 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     while (cursor_next(&cursor)) {
         rows++;
         for (size_t i = 0; i < count; i++) {
-            cell_add(&table, &cursor, (int)i, shown[i]->kind);
+            if (shown[i]->kind == 's') {
+                table_add(&table, ""); /* its name comes later */
+            } else {
+                query_print_cell(&table, &cursor, (int)i, shown[i]->kind);
+            }
         }
     }
     if (shown[count - 1]->kind == 's') {
