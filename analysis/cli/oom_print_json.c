@@ -9,14 +9,6 @@ static int64_t known(uint64_t number, uint64_t unknown)
     return number == unknown ? -1 : (int64_t)number;
 }
 
-static void oom_print_json_add_owner(struct cJSON *object, const struct owner *owner)
-{
-    json_integer_or_null(object, "callsite_id", owner->callsite_id != 0 ? owner->callsite_id : -1);
-    json_text(object, "user_function", owner->function);
-    json_text(object, "user_file", owner->file);
-    json_integer_or_null(object, "user_line", owner->line > 0 ? owner->line : -1);
-}
-
 static struct cJSON *oom_print_blocks_json(struct oom_scene *scene, const struct oom_request *request,
                                            const struct varve_layout_block *blocks, uint64_t count)
 {
@@ -30,7 +22,7 @@ static struct cJSON *oom_print_blocks_json(struct oom_scene *scene, const struct
         json_integer_or_null(block, "age_ns", has_age ? request->ts_ns - owner.alloc_ns : -1);
         json_integer_or_null(block, "age_allocations",
                              has_age ? oom_scene_allocations(scene, request, owner.alloc_seq) : -1);
-        oom_print_json_add_owner(block, &owner);
+        owner_json(block, &owner);
         json_append(array, block);
     }
     return array;
@@ -76,7 +68,7 @@ static struct cJSON *oom_print_sites_json(struct oom_scene *scene, const struct 
         struct cJSON *object = json_object();
         json_integer(object, "bytes", sites[i].bytes);
         json_integer(object, "blocks", sites[i].blocks);
-        oom_print_json_add_owner(object, &sites[i].owner);
+        owner_json(object, &sites[i].owner);
         json_append(array, object);
     }
     return array;
@@ -207,7 +199,7 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     json_integer_or_null(object, "reserved",
                          request->failure.is_known || request->reserved > 0 ? request->reserved : -1);
     json_integer_or_null(object, "largest_free", request->largest_free);
-    oom_print_json_add_owner(object, &owner);
+    owner_json(object, &owner);
     json_add(object, "memory", memory_json(scene, request));
     json_add(object, "stages", stages_json(scene, request));
     char cause[OOM_SENTENCE_BYTES];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/query/segment_query.h"
 
+#include "analysis/base/json_writer.h"
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
@@ -218,6 +219,14 @@ struct owner owner_of_callsite(struct owners *owners, struct database *database,
     load_place(owners, &cursor, callsite_id);
     cursor_close(&cursor);
     return block_owners_place_of(owners, callsite_id);
+}
+
+void owner_json(struct cJSON *object, const struct owner *owner)
+{
+    json_integer_or_null(object, "callsite_id", owner->callsite_id != 0 ? owner->callsite_id : -1);
+    json_text(object, "user_function", owner->function);
+    json_text(object, "user_file", owner->file);
+    json_integer_or_null(object, "user_line", owner->line > 0 ? owner->line : -1);
 }
 
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES])

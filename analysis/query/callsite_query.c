@@ -352,18 +352,26 @@ static void callsite_query_add_figures(struct cJSON *object, const struct group_
     json_integer_or_null(object, "mean_lifetime_ns", group_mean_lifetime_ns(figures));
 }
 
+static const char *prefixed(char key[24], const char *prefix, const char *name)
+{
+    snprintf(key, 24, "%s%s", prefix, name);
+    return key;
+}
+
+void group_location_json(struct cJSON *object, const char *prefix, const struct group_location *location)
+{
+    char key[24];
+    json_text(object, prefixed(key, prefix, "function"), location->function);
+    json_text(object, prefixed(key, prefix, "file"), location->file);
+    json_integer_or_null(object, prefixed(key, prefix, "line"), location->line > 0 ? location->line : -1);
+    json_text(object, prefixed(key, prefix, "module"), location->module);
+    json_bool(object, prefixed(key, prefix, "is_python"), location->is_python);
+}
+
 void callsite_location_json(struct cJSON *object, const struct callsite_row *row)
 {
-    json_text(object, "user_function", row->user.function);
-    json_text(object, "user_file", row->user.file);
-    json_integer_or_null(object, "user_line", row->user.line > 0 ? row->user.line : -1);
-    json_text(object, "user_module", row->user.module);
-    json_bool(object, "user_is_python", row->user.is_python);
-    json_text(object, "function", row->innermost.function);
-    json_text(object, "file", row->innermost.file);
-    json_integer_or_null(object, "line", row->innermost.line > 0 ? row->innermost.line : -1);
-    json_text(object, "module", row->innermost.module);
-    json_bool(object, "is_python", row->innermost.is_python);
+    group_location_json(object, "user_", &row->user);
+    group_location_json(object, "", &row->innermost);
 }
 
 struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list, enum callsite_rank rank,
@@ -384,10 +392,7 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
             together_json(object, &row->together);
         }
         add_location(object, row, list->by);
-        struct stack stack;
-        stack_load(&stack, database, row->id);
-        json_add(object, "frames", stack_json(&stack, options->frames));
-        stack_free(&stack);
+        json_add(object, "frames", stack_json(database, row->id, options->frames));
         json_append(array, object);
     }
     return array;

@@ -151,6 +151,8 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
                                  const struct callsite_options *options, bool with_totals);
 /// Members of an entry: where the user's line is, and the innermost frame.
 void callsite_location_json(struct cJSON *object, const struct callsite_row *row);
+/// One of the two: its members, with a prefix of at most 8 letters.
+void group_location_json(struct cJSON *object, const char *prefix, const struct group_location *location);
 /// function,file,line,module: fields of a line of CSV.
 void callsite_location_csv(FILE *out, const struct group_location *location);
 void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank, const char *domain);
@@ -182,6 +184,7 @@ void stack_print_all(FILE *out, const struct stack *stack);
 /// A line: two callers of the user's line, that line's function, and the innermost frame; fewer callers where these
 /// would have to be cut to a few letters. Nothing where there is no more than the user's line.
 void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row);
-struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
+/// The frames of a call site, the innermost first. limit < 0: all.
+struct cJSON *stack_json(struct database *database, int64_t callsite_id, int64_t limit);
 
 #endif

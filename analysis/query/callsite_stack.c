@@ -361,11 +361,13 @@ void stack_print_chain(FILE *out, const struct stack *stack, const struct callsi
     free(text);
 }
 
-struct cJSON *stack_json(const struct stack *stack, int64_t limit)
+struct cJSON *stack_json(struct database *database, int64_t callsite_id, int64_t limit)
 {
     struct cJSON *array = json_array();
-    for (size_t i = 0; i < stack->count && (limit < 0 || (int64_t)i < limit); i++) {
-        const struct stack_frame *frame = &stack->frames[i];
+    struct stack stack;
+    stack_load(&stack, database, callsite_id);
+    for (size_t i = 0; i < stack.count && (limit < 0 || (int64_t)i < limit); i++) {
+        const struct stack_frame *frame = &stack.frames[i];
         struct cJSON *object = json_object();
         json_integer(object, "depth", frame->depth);
         json_text(object, "function", frame->function);
@@ -377,5 +379,6 @@ struct cJSON *stack_json(const struct stack *stack, int64_t limit)
         json_bool(object, "is_inlined", frame->is_inlined);
         json_append(array, object);
     }
+    stack_free(&stack);
     return array;
 }

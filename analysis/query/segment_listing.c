@@ -257,18 +257,6 @@ void listing_text(FILE *out, struct database *database, const struct segments_st
 
 /* ---- JSON ---- */
 
-/* The call site of a block, if one was recorded. */
-static void segment_listing_add_owner(struct cJSON *object, const struct owner *owner)
-{
-    if (owner->callsite_id == 0) {
-        return;
-    }
-    json_integer(object, "callsite_id", owner->callsite_id);
-    json_text(object, "user_function", owner->function);
-    json_text(object, "user_file", owner->file);
-    json_integer_or_null(object, "user_line", owner->line > 0 ? owner->line : -1);
-}
-
 static struct cJSON *segment_listing_blocks_json(const struct writer *writer, const struct segments_part *part,
                                                  const struct segment_item *item)
 {
@@ -288,7 +276,9 @@ static struct cJSON *segment_listing_blocks_json(const struct writer *writer, co
         json_text(object, "state", states[block.state]);
         if (block.state != VARVE_LAYOUT_FREE) {
             const struct owner owner = owners_of(writer->owners, part, block.addr, writer->state->seq);
-            segment_listing_add_owner(object, &owner);
+            if (owner.callsite_id != 0) {
+                owner_json(object, &owner);
+            }
         }
         json_append(blocks, object);
     }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct cJSON;
 struct database;
 
 /* The allocator of one device in one process. */
@@ -76,8 +77,6 @@ void listing_json(FILE *out, struct database *database, const struct segments_st
  * it. Called by segment_listing.c and the report.
  */
 
-struct cJSON;
-
 #define LADDER_FIGURES 9
 
 /* In bytes: reserved, live, and the seven rungs between them, in the order of the columns of the view. */
@@ -139,6 +138,8 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
 struct owner owner_of_callsite(struct owners *owners, struct database *database, int64_t callsite_id);
 /// "function (file:line)" in at most `columns`, which are 40 to 100; "" if nothing is known.
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES]);
+/// callsite_id, user_function, user_file, user_line: members of an object.
+void owner_json(struct cJSON *object, const struct owner *owner);
 
 /*
  * What a caching allocator has reserved and does not use: segments without a block in use, which it could give back, or

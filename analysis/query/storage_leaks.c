@@ -162,10 +162,7 @@ static struct cJSON *leak_json(struct database *database, const struct storage_l
     json_integer(object, "bytes", leak->bytes);
     json_text(object, "evidence", leak->evidence);
     callsite_location_json(object, &leak->callsite);
-    struct stack stack;
-    stack_load(&stack, database, leak->callsite.id);
-    json_add(object, "frames", stack_json(&stack, frames));
-    stack_free(&stack);
+    json_add(object, "frames", stack_json(database, leak->callsite.id, frames));
     return object;
 }
 

@@ -258,10 +258,8 @@ static struct cJSON *fields_json(const struct diff *diff, int64_t place)
         bool is_stack = cursor_integer(&cursor, 5) != 0;
         struct cJSON *object = cursor_json(&cursor, is_stack ? 1 : cursor_integer(&cursor, 6) != 0 ? 5 : 3);
         for (int side = 0; side < DIFF_SIDES && is_stack; side++) {
-            struct stack stack;
-            stack_load(&stack, diff->traces[side], cursor_integer(&cursor, 1 + side));
-            json_add(object, cursor_column_name(&cursor, 1 + side), stack_json(&stack, -1));
-            stack_free(&stack);
+            json_add(object, cursor_column_name(&cursor, 1 + side),
+                     stack_json(diff->traces[side], cursor_integer(&cursor, 1 + side), -1));
         }
         json_append(fields, object);
     }

@@ -348,7 +348,6 @@ static struct cJSON *diff_growth_line_json(const struct growth *growth, struct c
     struct cJSON *object = json_object();
     struct database *database;
     struct callsite_row location = location_of(growth, entry, &database);
-    const struct group_location *user = &location.user;
     cursor_json_add(object, entry, ENTRY_STATE, ENTRY_A);
     diff_growth_add_row(object, entry);
     const struct together a = together_read(entry, ENTRY_TOGETHER_A), b = together_read(entry, ENTRY_TOGETHER_B);
@@ -356,16 +355,9 @@ static struct cJSON *diff_growth_line_json(const struct growth *growth, struct c
         together_json(json_member(object, "a"), &a);
         together_json(json_member(object, "b"), &b);
     }
-    json_text(object, "function", user->function);
-    json_text(object, "file", user->file);
-    json_integer_or_null(object, "line", user->line > 0 ? user->line : -1);
-    json_text(object, "module", user->module);
-    json_bool(object, "is_python", user->is_python);
+    group_location_json(object, "", &location.user);
     if (growth->options.by == DIFF_BY_STACK) {
-        struct stack stack;
-        stack_load(&stack, database, location.id);
-        json_add(object, "frames", stack_json(&stack, growth->options.frames));
-        stack_free(&stack);
+        json_add(object, "frames", stack_json(database, location.id, growth->options.frames));
     }
     callsite_location_free(&location);
     return object;

@@ -17,6 +17,8 @@
 #include "analysis/query/query_selection.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,24 +28,79 @@
 #define CALLSITE_COLUMN 10
 #define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
-/* clang-format off */
-#define SERIES(name) \
-    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
-#define OF_LINE "OVER (PARTITION BY user_symbol_id)"
+/* ---- the sentence ---- */
 
-/* place: of the default domains a line is shown once, where it looks more like a leak; together: of both, an object
- * that is in both once. */
-static const char line_sql[] =
-    "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 100) AS INTEGER) AS points, by_bytes, "
-    "is_library, coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), "
-    SERIES("live") SERIES("live_bytes")
-    "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place, shared_bytes, "
-    "sum(live_bytes - shared_bytes) " OF_LINE " AS together, "
-    "coalesce(sum(live_bytes) FILTER (WHERE domain = 'heap') " OF_LINE ", -1), "
-    "coalesce(sum(live_bytes) FILTER (WHERE domain = 'python') " OF_LINE ", -1), score < 0.005 FROM leak_line "
-    "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
-    "ORDER BY points DESC, is_library, together DESC, user_symbol_id, domain";
-/* clang-format on */
+static struct format_text amount(const struct leak_line *line, int tenth)
+{
+    return line->by_bytes ? format_bytes(line->bytes[tenth]) : format_count(line->live[tenth]);
+}
+
+/* Of the ten, those after which there was never as little again as before. */
+static int growing_tenths(const int64_t *series)
+{
+    int64_t low = INT64_MAX;
+    int64_t lows[LEAK_TENTHS];
+    for (int i = LEAK_TENTHS - 1; i >= 0; i--) {
+        low = series[i] < low ? series[i] : low;
+        lows[i] = low;
+    }
+    int count = 0;
+    for (int i = 0; i < LEAK_TENTHS; i++) {
+        count += lows[i] > (i > 0 ? lows[i - 1] : 0);
+    }
+    return count;
+}
+
+/* How many tenths it took until nine tenths of what is live were there for good. */
+static int filled_tenths(const int64_t *series)
+{
+    int tenths = LEAK_TENTHS;
+    while (tenths > 1 && (double)series[tenths - 2] >= 0.9 * (double)series[LEAK_TENTHS - 1]) {
+        tenths--;
+    }
+    return tenths;
+}
+
+static void write_evidence(char *text, size_t bytes, const struct leak_line *line)
+{
+    const int64_t *series = line->by_bytes ? line->bytes : line->live;
+    int64_t live = line->live[LEAK_TENTHS - 1];
+    const char *unit = line->by_bytes ? "" : " live";
+    size_t used;
+    if (line->allocations >= live) {
+        used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
+                                format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
+    } else {
+        used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text,
+                                format_plural(live, "", "s"));
+    }
+    if (used >= bytes) {
+        return;
+    }
+    text += used;
+    bytes -= used;
+    if (strcmp(line->pattern, "few") == 0) {
+        snprintf(text, bytes, ", and they came all along: about %s of them in the first half of these, %s in the rest",
+                 amount(line, 4).text,
+                 line->by_bytes ? format_bytes(series[9] - series[4]).text : format_count(series[9] - series[4]).text);
+    } else if (strcmp(line->pattern, "growing") == 0) {
+        snprintf(text, bytes,
+                 ": %s%s after 10 %% of the work, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
+                 amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
+                 series[9] > series[8] ? "still growing at the end" : "none in the last");
+    } else if (strcmp(line->pattern, "early") == 0) {
+        snprintf(text, bytes, ": %s%s after 10 %% of the work, %s at the end: hardly any growth since",
+                 amount(line, 0).text, unit, amount(line, 9).text);
+    } else if (strcmp(line->pattern, "stopped") == 0) {
+        snprintf(text, bytes, ": %s%s after %d %% of the work, %s at the end: hardly any growth since",
+                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
+    } else {
+        snprintf(text, bytes, ": %s%s after half of the work, %s after 90 %% of it, %s at the end",
+                 amount(line, 4).text, unit, amount(line, 8).text, amount(line, 9).text);
+    }
+}
+
+/* ---- loading ---- */
 
 static void leak_list_read_line(struct leak_line *line, struct cursor *cursor)
 {
@@ -112,7 +169,7 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
         return error;
     }
     struct cursor cursor;
-    cursor_open(&cursor, database, line_sql);
+    cursor_open(&cursor, database, sql_leak_lines);
     cursor_bind_text(&cursor, 1, query->domain);
     while (cursor_next(&cursor)) {
         take_sums(list, query, &cursor);
@@ -123,8 +180,12 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     cursor_close(&cursor);
     suppressions_free(suppressions);
     bool is_whole = query->pid == 0 && query->from == NULL && list->moment.at != LEAK_AT_TIME;
-    for (size_t i = 0; i < list->count && !is_whole; i++) {
-        list->rows[i].allocations = -1;
+    for (size_t i = 0; i < list->count; i++) {
+        struct leak_line *line = &list->rows[i];
+        char evidence[400];
+        line->allocations = is_whole ? line->allocations : -1;
+        write_evidence(evidence, sizeof(evidence), line);
+        line->evidence = memory_copy_text(evidence);
     }
     return VARVE_OK;
 }
@@ -135,81 +196,10 @@ void leak_list_free(struct leak_list *list)
         callsite_location_free(&list->rows[i].row);
         free(list->rows[i].domain);
         free(list->rows[i].pattern);
+        free(list->rows[i].evidence);
     }
     free(list->rows);
     *list = (struct leak_list){0};
-}
-
-/* ---- the sentence ---- */
-
-static struct format_text amount(const struct leak_line *line, int tenth)
-{
-    return line->by_bytes ? format_bytes(line->bytes[tenth]) : format_count(line->live[tenth]);
-}
-
-/* Of the ten, those after which there was never as little again as before. */
-static int growing_tenths(const int64_t *series)
-{
-    int64_t low = INT64_MAX;
-    int64_t lows[LEAK_TENTHS];
-    for (int i = LEAK_TENTHS - 1; i >= 0; i--) {
-        low = series[i] < low ? series[i] : low;
-        lows[i] = low;
-    }
-    int count = 0;
-    for (int i = 0; i < LEAK_TENTHS; i++) {
-        count += lows[i] > (i > 0 ? lows[i - 1] : 0);
-    }
-    return count;
-}
-
-/* How many tenths it took until nine tenths of what is live were there for good. */
-static int filled_tenths(const int64_t *series)
-{
-    int tenths = LEAK_TENTHS;
-    while (tenths > 1 && (double)series[tenths - 2] >= 0.9 * (double)series[LEAK_TENTHS - 1]) {
-        tenths--;
-    }
-    return tenths;
-}
-
-void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
-{
-    const int64_t *series = line->by_bytes ? line->bytes : line->live;
-    int64_t live = line->live[LEAK_TENTHS - 1];
-    const char *unit = line->by_bytes ? "" : " live";
-    size_t used;
-    if (line->allocations >= live) {
-        used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
-                                format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
-    } else {
-        used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text,
-                                format_plural(live, "", "s"));
-    }
-    if (used >= bytes) {
-        return;
-    }
-    text += used;
-    bytes -= used;
-    if (strcmp(line->pattern, "few") == 0) {
-        snprintf(text, bytes, ", and they came all along: about %s of them in the first half of these, %s in the rest",
-                 amount(line, 4).text,
-                 line->by_bytes ? format_bytes(series[9] - series[4]).text : format_count(series[9] - series[4]).text);
-    } else if (strcmp(line->pattern, "growing") == 0) {
-        snprintf(text, bytes,
-                 ": %s%s after 10 %% of the work, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
-                 amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
-                 series[9] > series[8] ? "still growing at the end" : "none in the last");
-    } else if (strcmp(line->pattern, "early") == 0) {
-        snprintf(text, bytes, ": %s%s after 10 %% of the work, %s at the end: hardly any growth since",
-                 amount(line, 0).text, unit, amount(line, 9).text);
-    } else if (strcmp(line->pattern, "stopped") == 0) {
-        snprintf(text, bytes, ": %s%s after %d %% of the work, %s at the end: hardly any growth since",
-                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
-    } else {
-        snprintf(text, bytes, ": %s%s after half of the work, %s after 90 %% of it, %s at the end",
-                 amount(line, 4).text, unit, amount(line, 8).text, amount(line, 9).text);
-    }
 }
 
 /* ---- printing ---- */
@@ -294,9 +284,7 @@ static void leak_list_print_line(FILE *out, struct database *database, const str
     fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN,
             "");
     free(name);
-    char evidence[400];
-    leak_evidence(evidence, sizeof(evidence), line);
-    format_print_wrapped(out, evidence, TEXT_COLUMN);
+    format_print_wrapped(out, line->evidence, TEXT_COLUMN);
     leak_list_print_stack(out, database, &line->row, frames);
 }
 
@@ -342,13 +330,7 @@ static struct cJSON *series_json(const int64_t *series)
 static struct cJSON *leak_list_line_json(struct database *database, const struct leak_line *line, int64_t frames)
 {
     struct cJSON *object = json_object();
-    char evidence[400];
-    leak_evidence(evidence, sizeof(evidence), line);
-    json_text(object, "user_function", line->row.user.function);
-    json_text(object, "user_file", line->row.user.file);
-    json_integer_or_null(object, "user_line", line->row.user.line > 0 ? line->row.user.line : -1);
-    json_text(object, "user_module", line->row.user.module);
-    json_bool(object, "user_is_python", line->row.user.is_python);
+    group_location_json(object, "user_", &line->row.user);
     json_bool(object, "is_library", line->is_library);
     json_text(object, "domain", line->domain);
     json_integer(object, "bytes", line->bytes[LEAK_TENTHS - 1]);
@@ -357,16 +339,13 @@ static struct cJSON *leak_list_line_json(struct database *database, const struct
     json_integer_or_null(object, "allocations_made", line->allocations);
     json_real(object, "score", line->score);
     json_text(object, "pattern", line->pattern);
-    json_text(object, "evidence", evidence);
+    json_text(object, "evidence", line->evidence);
     json_integer_or_null(object, "first_ns", line->first_ns);
     json_integer_or_null(object, "last_ns", line->last_ns);
     json_add(object, "live", series_json(line->live));
     json_add(object, "live_bytes", series_json(line->bytes));
     json_integer(object, "callsite_id", line->row.id);
-    struct stack stack;
-    stack_load(&stack, database, line->row.id);
-    json_add(object, "frames", stack_json(&stack, frames));
-    stack_free(&stack);
+    json_add(object, "frames", stack_json(database, line->row.id, frames));
     return object;
 }
 
@@ -417,9 +396,7 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
             fprintf(out, "%" PRId64, line->allocations);
         }
         fputc(',', out);
-        char evidence[400];
-        leak_evidence(evidence, sizeof(evidence), line);
-        csv_field(out, evidence);
+        csv_field(out, line->evidence);
         fprintf(out, ",%" PRId64 ",", line->row.id);
         callsite_location_csv(out, &line->row.user);
         fputc('\n', out);

@@ -29,6 +29,7 @@ struct leak_line {
     /* the user's line; id: call site of the largest block, 0: no stack was recorded; no figures */
     struct callsite_row row;
     char *domain, *pattern;
+    char *evidence; /* why it is where it is: a sentence without its full stop, all of whose figures are of this line */
     int64_t allocations;        /* of the line in the whole recording; -1: not of this process, or of another time */
     int64_t live[LEAK_TENTHS];  /* blocks at the end of each tenth; of the last: at the moment */
     struct together together;   /* bytes of the line in the heap and in Python's memory */
@@ -64,8 +65,6 @@ struct leak_list {
 int leak_list_load(struct leak_list *list, struct database *database, const struct leak_query *query,
                    struct varve_message *message);
 void leak_list_free(struct leak_list *list);
-/// Why a line is where it is in the list: a sentence without its full stop, all of whose figures are those of `line`.
-void leak_evidence(char *text, size_t bytes, const struct leak_line *line);
 /// frames: of each stack; < 0: the stack in a line, as JSON all; 0: none.
 void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
                      int64_t frames);

@@ -16,15 +16,14 @@
 
 static void add_line(struct cursor *cursor, const struct leak_line *line)
 {
-    char score[16], evidence[400];
+    char score[16];
     snprintf(score, sizeof(score), "%.2f", line->score);
-    leak_evidence(evidence, sizeof(evidence), line);
     cursor_bind_text(cursor, 1, score);
     cursor_bind_integer(cursor, 2, line->row.id);
     cursor_bind_text(cursor, 3, line->domain);
     cursor_bind_integer(cursor, 4, line->together.bytes >= 0 ? line->together.bytes : line->bytes[LEAK_TENTHS - 1]);
     cursor_bind_integer(cursor, 5, line->live[LEAK_TENTHS - 1]);
-    cursor_bind_text(cursor, 6, evidence);
+    cursor_bind_text(cursor, 6, line->evidence);
     cursor_next(cursor);
     cursor_reset(cursor);
 }

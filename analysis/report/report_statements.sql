@@ -1,6 +1,21 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Statements of this folder, each after the name of its constant in C; codes as cmake/EmbedText.cmake has them.
 
+-- place: of the default domains a line is shown once, where it looks more like a leak; together: of both, an object
+-- that is in both once.
+-- statement sql_leak_lines
+SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 100) AS INTEGER) AS points, by_bytes,
+    is_library, coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0),
+    live_1, live_2, live_3, live_4, live_5, live_6, live_7, live_8, live_9,
+    live_bytes_1, live_bytes_2, live_bytes_3, live_bytes_4, live_bytes_5, live_bytes_6, live_bytes_7,
+    live_bytes_8, live_bytes_9,
+    row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place, shared_bytes,
+    sum(live_bytes - shared_bytes) OVER line AS together,
+    coalesce(sum(live_bytes) FILTER (WHERE domain = 'heap') OVER line, -1),
+    coalesce(sum(live_bytes) FILTER (WHERE domain = 'python') OVER line, -1), score < 0.005
+FROM leak_line WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python')
+WINDOW line AS (PARTITION BY user_symbol_id) ORDER BY points DESC, is_library, together DESC, user_symbol_id, domain
+
 -- statement sql_report_processes
 SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')),
     '') AS program, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END AS
