@@ -18,6 +18,8 @@
 #include "trace/record.h"
 #include "trace/store/store_transaction.h"
 
+#include "columns_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -415,8 +417,7 @@ static int write_devices(const struct writer *writer)
     }
     for (size_t i = 0; i < names->ordinal_count && error == VARVE_OK; i++) {
         const struct derive_ordinal *ordinal = &names->ordinals[i];
-        error = WRITE_ROW(writer, STATEMENT_PROCESS_DEVICE, VALUE(ordinal->process_id), VALUE(ordinal->ordinal),
-                          VALUE(ordinal->device));
+        error = WRITE_ROW(writer, STATEMENT_PROCESS_DEVICE, PROCESS_DEVICE_MEMBERS(ROW_VALUE));
     }
     return error;
 }
@@ -442,15 +443,11 @@ static int derived_tables_write_calls(const struct writer *writer)
     int error = VARVE_OK;
     for (size_t i = 0; i < calls->call_count && error == VARVE_OK; i++) {
         const struct derive_call *call = &calls->calls[i];
-        error = WRITE_ROW(writer, STATEMENT_DEVICE_CALL, VALUE(call->process_id), VALUE(call->device),
-                          VALUE(call->stream), VALUE(call->cause), VALUE(call->class), VALUE(call->calls),
-                          VALUE(call->failed), VALUE(call->ns), VALUE(call->max_ns), VALUE(call->bytes));
+        error = WRITE_ROW(writer, STATEMENT_DEVICE_CALL, DEVICE_CALL_STAT_MEMBERS(ROW_VALUE));
     }
     for (size_t i = 0; i < calls->memory_count && error == VARVE_OK; i++) {
         const struct derive_memory *memory = &calls->memories[i];
-        error = WRITE_ROW(writer, STATEMENT_DEVICE_MEMORY, VALUE(memory->seq), VALUE(memory->ts_ns),
-                          VALUE(memory->process_id), VALUE(memory->device), VALUE(memory->total_bytes),
-                          VALUE(memory->free_bytes), VALUE(memory->live_bytes));
+        error = WRITE_ROW(writer, STATEMENT_DEVICE_MEMORY, DEVICE_MEMORY_MEMBERS(ROW_VALUE));
     }
     return error;
 }
@@ -461,10 +458,7 @@ static int write_streams(const struct writer *writer)
     int error = VARVE_OK;
     for (size_t i = 0; i < streams->count && error == VARVE_OK; i++) {
         const struct derive_stream *stream = &streams->streams[i];
-        error =
-            WRITE_ROW(writer, STATEMENT_STREAM_STAT, VALUE(stream->process_id), VALUE(stream->domain),
-                      VALUE(stream->device), VALUE(stream->stream), VALUE(stream->allocations), VALUE(stream->frees),
-                      VALUE(stream->bytes), VALUE(stream->left_bytes), VALUE(stream->peak_bytes));
+        error = WRITE_ROW(writer, STATEMENT_STREAM_STAT, STREAM_STAT_MEMBERS(ROW_VALUE));
     }
     return error;
 }

@@ -8,7 +8,7 @@
 -- names what has the meanings of its other columns, `*.column` is what is meant where nothing else is said.
 -- Of tables whose rows C code packs, brackets say what of (cmake/declare_database.py makes columns_generated.h): of a
 -- table the pointer whose members its columns are, of a column another expression, and `if` which bit of `uses` gives
--- it a value; `?` is a value that the code computes. The rowid of such a table is its last column.
+-- it a value; `?` is a value that the code computes. event_row, allocation_row and storage have their rowid last.
 
 --- facts of the recording, by name
 CREATE TABLE meta(
@@ -103,7 +103,7 @@ CREATE TABLE device(
     name TEXT, --- as the driver calls it
     total_bytes INTEGER, --- memory of the GPU
     uuid TEXT) STRICT; --- as the driver says
---- by which number a process called a GPU, as it may hide some from itself
+--- [ordinal] by which number a process called a GPU, as it may hide some from itself
 CREATE TABLE process_device(
     process_id INTEGER NOT NULL,
     ordinal INTEGER NOT NULL, --- its own number
@@ -437,7 +437,7 @@ CREATE TABLE device_event(
     kind INTEGER NOT NULL) STRICT; --- event_kind.code
 -- Without what CUPTI reports of the same calls. Of a free, calls, failed and bytes are those of its events, the time is
 -- that of the dev_sync that follows it.
---- as device_call, as it is stored, by stream
+--- [call] as device_call, as it is stored, by stream
 CREATE TABLE device_call_stat(
     process_id INTEGER NOT NULL, device INTEGER NOT NULL,
     stream INTEGER NOT NULL, --- number of the stream; 0: the default one
@@ -450,16 +450,16 @@ CREATE TABLE device_call_stat(
     bytes INTEGER NOT NULL, --- bytes allocated or freed
     PRIMARY KEY(process_id, device, stream, cause)) STRICT, WITHOUT ROWID;
 -- Memory by stream, of the domains that have devices; block: counts as freed when its free was requested.
---- as stream_total, as it is stored
+--- [stream] as stream_total, as it is stored
 --- like: total_stat
 CREATE TABLE stream_stat(
     process_id INTEGER NOT NULL, --- process.id
     domain INTEGER NOT NULL, device INTEGER NOT NULL,
     stream INTEGER NOT NULL, --- number of the stream; 0: the default one
     allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    live_bytes INTEGER NOT NULL, --- bytes live at the moment of leak_moment
+    live_bytes INTEGER NOT NULL, --- [stream->left_bytes] bytes live at the moment of leak_moment
     peak_bytes INTEGER NOT NULL, PRIMARY KEY(process_id, domain, device, stream)) STRICT, WITHOUT ROWID;
---- what the CUDA driver said of a GPU as a whole
+--- [memory] what the CUDA driver said of a GPU as a whole
 CREATE TABLE device_memory(
     seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL,
     process_id INTEGER NOT NULL, --- process.id of who asked

@@ -133,15 +133,13 @@ uint64_t store_pending(const struct store *store)
     return image_rows(store->image, IMAGE_EVENT);
 }
 
-#define POSITION_VALUE(column, member) VALUE(member),
-
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
     int error = writer_begin(store, message);
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *position = &positions[i];
-        error = ROWS_WRITE(store, STATEMENT_POSITION, RING_POSITION_MEMBERS(POSITION_VALUE));
+        error = ROWS_WRITE(store, STATEMENT_POSITION, RING_POSITION_MEMBERS(ROW_VALUE));
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s", store->failure.text);
         }

@@ -182,6 +182,8 @@ int rows_write(struct store *store, enum store_statement statement, const struct
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
+/* All of a list of columns_generated.h, as such values. */
+#define ROW_VALUE(column, member) VALUE(member),
 /// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these;
 /// it stays so then.
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
