@@ -163,8 +163,10 @@ struct varve_watch;
 /// directory), VERSION, UNSUPPORTED (it has no database, and no figures).
 int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message);
 enum varve_watch_state varve_watch_state(const struct varve_watch *watch);
-/// The newest figures: an SQLite database (trace/store/live.sql) of `*bytes_out` bytes. Owner: the caller, by free.
-/// NULL: there are none now. From whom they are is checked, what they are is not.
+/* Of the document that a recording under way says its figures with (trace/collector/live_figures.c). */
+#define VARVE_LIVE_VERSION 2
+/// The newest figures: that document, JSON of `*bytes_out` bytes. Owner: the caller, by free. NULL: there are none now.
+/// From whom they are is checked, what they are is not.
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out);
 const char *varve_watch_directory(const struct varve_watch *watch); /* absolute */
 void varve_watch_close(struct varve_watch *watch);

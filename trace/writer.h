@@ -24,9 +24,6 @@ extern "C" {
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
 #define VARVE_DATABASE_SCHEMA_VERSION 6
-/* The same ("VRVL") of what a recording under way says of itself (trace/store/live.sql). */
-#define VARVE_LIVE_APPLICATION_ID 0x5652564c
-#define VARVE_LIVE_SCHEMA_VERSION 1
 
 /* ---- Writing a trace database without a recording (varve_collect) ---- */
 

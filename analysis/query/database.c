@@ -291,46 +291,14 @@ int database_open_other(const char *path, struct database **database_out, struct
     return error;
 }
 
-static int check_live(struct database *database, struct varve_message *message)
+int database_open_memory(const char *path, struct database **database_out, struct varve_message *message)
 {
-    const int64_t application = database_integer(database, "PRAGMA application_id", 0);
-    const int64_t version = database_integer(database, "PRAGMA user_version", 0);
-    if (database->error != VARVE_OK || application != VARVE_LIVE_APPLICATION_ID) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s does not hold figures of a recording",
-                                 database->path);
+    int error = open_file(":memory:", false, database_out, message);
+    if (error == VARVE_OK) {
+        database_call(*database_out, path);
+        (*database_out)->is_other = true;
     }
-    return version == VARVE_LIVE_SCHEMA_VERSION
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_VERSION,
-                                   "%.300s: figures of another version of varve (%lld, this one reads %d)",
-                                   database->path, (long long)version, VARVE_LIVE_SCHEMA_VERSION);
-}
-
-int database_open_live(const char *path, const void *bytes, size_t count, struct database **database_out,
-                       struct varve_message *message)
-{
-    struct database *database;
-    unsigned char *copy = open_file(":memory:", false, &database, message) == VARVE_OK ? sqlite3_malloc64(count) : NULL;
-    *database_out = NULL;
-    if (copy == NULL) {
-        database_close(database);
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    free(database->path);
-    database->path = memory_copy_text(path);
-    database->is_other = true;
-    memcpy(copy, bytes, count);
-    /* frees the copy, too, when it fails */
-    int error = sqlite3_deserialize(database->sqlite, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
-                                    SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) == SQLITE_OK
-                    ? check_live(database, message)
-                    : varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s is no SQLite database", path);
-    if (error != VARVE_OK) {
-        database_close(database);
-        return error;
-    }
-    *database_out = database;
-    return VARVE_OK;
+    return error;
 }
 
 bool database_has(struct database *database, const char *table, const char *column)

@@ -34,10 +34,8 @@ struct database *database_open_again(struct database *database);
 /// file: database_has says what there is.
 int database_open_other(const char *path, struct database **database_out, struct varve_message *message);
 bool database_has(struct database *database, const char *table, const char *column); /* NULL: any */
-/// What a recording under way says of itself (varve_watch_read), which is copied; `path`: for messages. Errors:
-/// VARVE_ERROR_FORMAT, VERSION, NO_MEMORY.
-int database_open_live(const char *path, const void *bytes, size_t count, struct database **database_out,
-                       struct varve_message *message);
+/// An empty one in memory, for temporary tables, between PRAGMA query_only = 0 and 1; `path`: for messages.
+int database_open_memory(const char *path, struct database **database_out, struct varve_message *message);
 /// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the
 /// state of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
 int database_open_two(const char *a, const char *b, struct database **database_out, struct varve_message *message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `varve top` shows of one moment, as text and as JSON: made from the views of live.db (trace/store/live.sql) by
- * SQL each time, sorted there too. A page has a head, which always fits, and a list, which may be longer
+ * What `varve top` shows of one moment, as text and as JSON: made from the tables of top_figures.c by SQL each time,
+ * sorted there too. A page has a head, which always fits, and a list, which may be longer
  * than the screen.
  */
 #ifndef VARVE_ANALYSIS_TOP_TOP_PAGE_H

@@ -11,6 +11,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
+#include "analysis/top/top_figures.h"
 #include "analysis/top/top_screen.h"
 #include "base/error.h"
 #include "trace/collect.h"
@@ -33,20 +34,14 @@ int top_refresh(struct top *top, struct varve_message *message)
         return VARVE_OK;
     }
     struct database *figures = NULL;
-    int error = database_open_live(varve_watch_directory(top->watch), bytes, count, &figures, message);
+    int error = figures_open(varve_watch_directory(top->watch), bytes, count, top->number, &figures, message);
     free(bytes);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    int64_t number = database_integer(figures, "SELECT number FROM recording", 0);
-    error = database_error(figures, message);
-    if (error != VARVE_OK || number == top->number) {
-        database_close(figures);
+    if (error != VARVE_OK || figures == NULL) {
         return error;
     }
     database_close(top->figures);
     top->figures = figures;
-    top->number = number;
+    top->number = database_integer(figures, "SELECT number FROM recording", 0);
     top->seen++;
     top->is_over = database_integer(figures, "SELECT is_over FROM recording", 0) != 0;
     return database_error(figures, message);

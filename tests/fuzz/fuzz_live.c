@@ -8,12 +8,9 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
+#include "analysis/top/top_figures.h"
 #include "analysis/top/top_page.h"
 #include "base/error.h"
-#include "trace/model/domain.h"
-#include "trace/model/group_leaders.h"
-#include "trace/store/live_store.h"
-#include "trace/store/store.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,27 +19,20 @@
 #define CHANGE_BYTES 5U
 #define COMPUTING_NS INT64_C(300000000)
 
-static uint8_t *whole;
-static size_t whole_bytes;
-
-static void make(void)
-{
-    const struct live_moment moment = {.ts_ns = 5, .command = "command", .pid = 1, .events = 10, .threads = 1};
-    const struct leader leader = {.domain = DOMAIN_HEAP, .callsite = 1, .total = {.bytes = 10, .live_bytes = 5}};
-    const struct store_symbol symbol = {.function = "function", .file = "file.c", .module = "module", .line = 3};
-    const struct live_allocator allocator = {.process_id = 1, .reserved = 100, .allocated = 50};
-    const struct live_process process = {.id = 1, .pid = 2, .command_line = "command", .rss_bytes = 5, .threads = 1};
-    const struct total total = {.allocations = 3, .bytes = 10, .live_bytes = 5};
-    struct live *live;
-    if (live_open(&live) != VARVE_OK || live_begin(live, &moment) != VARVE_OK ||
-        live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total) != VARVE_OK || live_callsite(live, &leader) != VARVE_OK ||
-        live_name(live, 1, &symbol, &symbol) != VARVE_OK || live_allocator(live, &allocator) != VARVE_OK ||
-        live_process(live, &process) != VARVE_OK) {
-        abort();
-    }
-    whole = live_bytes(live, &whole_bytes);
-    live_close(live);
-}
+static const char whole[] =
+    "{\"varve_live\":2,\"recording\":[{\"number\":1,\"command\":\"command\",\"pid\":1,\"is_over\":0,\"duration_ns\":5,"
+    "\"events\":10,\"events_per_s\":null,\"waiting\":0,\"lost\":0,\"rss_bytes\":null,\"processes\":1,"
+    "\"processes_running\":1,\"threads\":1}],\"total\":[{\"domain\":\"heap\",\"device\":0,\"allocations\":3,"
+    "\"frees\":0,\"bytes\":10,\"live_allocations\":3,\"live_bytes\":5,\"peak_bytes\":10,\"peak_allocations\":3,"
+    "\"peak_ns\":1,\"temporary\":0,\"failed\":0,\"allocations_per_s\":null,\"bytes_per_s\":1.5e+00}],"
+    "\"allocator\":[{\"pid\":2,\"rank\":null,\"device\":0,\"segments\":1,\"reserved\":100,\"active\":60,"
+    "\"allocated\":50,\"requested\":50,\"cached\":0,\"unused_share\":5.0e-01}],\"process_total\":[{\"id\":1,\"pid\":2,"
+    "\"rank\":null,\"command_line\":\"command\",\"threads\":1,\"rss_bytes\":5,\"heap_bytes\":5,\"device_bytes\":null,"
+    "\"allocations_per_s\":null}],\"callsite_total\":[{\"callsite_id\":1,\"domain\":\"heap\","
+    "\"user_function\":\"function\",\"user_file\":\"file.c\",\"user_line\":3,\"user_module\":\"module\","
+    "\"function\":\"function\",\"file\":\"file.c\",\"line\":3,\"module\":\"module\",\"is_named\":1,\"allocations\":3,"
+    "\"frees\":0,\"bytes\":10,\"live_allocations\":3,\"live_bytes\":5,\"peak_allocations\":3,\"peak_bytes\":10,"
+    "\"temporary\":0,\"allocations_per_s\":null,\"bytes_per_s\":null}]}\n";
 
 static void show(struct database *database)
 {
@@ -66,10 +56,8 @@ static void show(struct database *database)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (whole == NULL) {
-        make();
-        database_set_timeout(COMPUTING_NS);
-    }
+    const size_t whole_bytes = sizeof(whole) - 1;
+    database_set_timeout(COMPUTING_NS);
     uint8_t *copy = malloc(whole_bytes);
     if (copy == NULL || size < 2) {
         free(copy);
@@ -84,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct varve_message message;
     struct database *database;
-    if (database_open_live("input", copy, bytes, &database, &message) == VARVE_OK) {
+    if (figures_open("input", copy, bytes, 0, &database, &message) == VARVE_OK && database != NULL) {
         show(database);
         database_close(database);
     }

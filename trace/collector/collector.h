@@ -15,6 +15,7 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/recording_directory.h"
 #include "trace/format/session_format.h"
+#include "trace/model/domain.h"
 #include "trace/model/group_leaders.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
@@ -72,15 +73,16 @@ struct traced_process {
     int pidfd;                       /* -1: not to be had */
     uint32_t rings_seen;             /* ring numbers below were opened or given up */
     bool late_opened;
-    bool has_ended;       /* no thread of it can emit any more */
-    bool is_replaced;     /* by exec: another image runs under its pid */
-    bool was_executing;   /* is_closed: the last that it did was to exec */
-    bool saw_end;         /* its rings were counted after it had ended */
-    bool is_child;        /* of the collector: waitpid will report how it ended */
-    bool is_closed;       /* all its rings are retired, its row is final */
-    bool is_made_up;      /* its control page is gone, or damaged: this one is ours, and says little */
-    uint32_t readers;     /* open ones */
-    uint32_t rings_found; /* not counting those that the database of an interrupted recording knows */
+    bool has_ended;            /* no thread of it can emit any more */
+    bool is_replaced;          /* by exec: another image runs under its pid */
+    bool was_executing;        /* is_closed: the last that it did was to exec */
+    bool saw_end;              /* its rings were counted after it had ended */
+    bool is_child;             /* of the collector: waitpid will report how it ended */
+    bool is_closed;            /* all its rings are retired, its row is final */
+    bool is_made_up;           /* its control page is gone, or damaged: this one is ours, and says little */
+    uint32_t readers;          /* open ones */
+    uint64_t live_allocations; /* of its heap, at the last moment of live_figures.c */
+    uint32_t rings_found;      /* not counting those that the database of an interrupted recording knows */
     int64_t start_ns, end_ns;
     int wait_status;        /* -1 if not known */
     uint32_t rings_missing; /* numbers given up so far: a thread that was stopped may make its ring late */
@@ -162,8 +164,24 @@ int collect_allocator_launched(struct collector *collector, const char *path);
 struct live;
 
 /* All zero: nobody has watched. */
+struct live_before {
+    uint64_t allocations, bytes;
+};
+
+/* Of a call site that leads: members of a JSON object. */
+struct live_name {
+    char *text;
+    uint32_t callsite;
+    int64_t number; /* of the last moment that had it */
+};
+
 struct collect_live {
-    struct live *store; /* NULL: nobody watches */
+    int64_t number; /* of the last moment; 0: nobody watches */
+    int64_t ts_ns;  /* at that moment, and all below */
+    uint64_t events;
+    struct live_before totals[SLOT_LIMIT];
+    struct live_name *names;
+    size_t name_count, name_capacity;
     struct leaders leaders;
     uint64_t next_ns;        /* when to ask whether somebody does */
     uint64_t next_moment_ns; /* when figures are due */

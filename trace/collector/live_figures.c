@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `varve top` shows is what the collector has in memory anyway: the totals of trace/model. They go into a small
- * database beside the trace (store/live_store.h, session/watch.h), at most as often as a hundredth of a CPU allows. It
- * is asked ten times a second whether somebody watches, by one system call. What goes wrong here leaves a moment out,
- * and nothing else. collector.c calls it.
+ * JSON document beside the trace (session/watch.h), at most as often as a hundredth of a CPU allows: an object of
+ * arrays of rows, with the names that keys of `varve top --json` have; analysis/top/top_figures.c reads it. It is asked
+ * ten times a second whether somebody watches, by one system call. What goes wrong here leaves a moment out, and
+ * nothing else. collector.c calls it.
  */
 #include "trace/collector/collector.h"
 
+#include "base/error.h"
+#include "base/grown_array.h"
+#include "trace/callsites/callsites.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/watch.h"
-#include "base/error.h"
 #include "trace/model/derive.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_state.h"
-#include "trace/store/live_store.h"
-#include "trace/store/store_resume.h"
+#include "trace/store/schema.h"
 #include "trace/store/store.h"
-#include "trace/callsites/callsites.h"
+#include "trace/store/store_resume.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ASK_EVERY_NS UINT64_C(100000000)
@@ -27,131 +31,379 @@
 #define CALLSITES_MOST 100 /* of a domain, in each order */
 #define PROCESSES_MOST 256U
 
-static int totals_store(struct live *live, uint32_t process_id, const struct derive *derive,
-                        const struct derive_process *process)
+/* ---- JSON ---- */
+
+/* A moment that is being written. */
+struct moment {
+    FILE *out;
+    const char *comma;   /* before the next value */
+    int64_t interval_ns; /* since the moment before; 0: there was none */
+};
+
+static void put_key(struct moment *moment, const char *key)
 {
-    int error = VARVE_OK;
-    for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
-        struct total **found = process != NULL ? process_total(process, slot) : NULL;
-        const struct total *total = process == NULL ? &derive->domains[slot].all : found != NULL ? *found : NULL;
-        if (total != NULL && total->samples.limit != 0) {
-            error = live_total(live, process_id, slot, total);
+    fprintf(moment->out, "%s\"%s\":", moment->comma, key);
+    moment->comma = ",";
+}
+
+static void put_open(struct moment *moment, char bracket)
+{
+    fprintf(moment->out, "%s%c", bracket == '{' ? moment->comma : "", bracket);
+    moment->comma = "";
+}
+
+static void put_close(struct moment *moment, const char *brackets)
+{
+    fputs(brackets, moment->out);
+    moment->comma = ",";
+}
+
+static void put_null(struct moment *moment, const char *key)
+{
+    put_key(moment, key);
+    fputs("null", moment->out);
+}
+
+/* Sums of damaged records may be larger than a column of SQLite. */
+static uint64_t live_clamp(uint64_t value)
+{
+    return value > INT64_MAX ? INT64_MAX : value;
+}
+
+static void put_count(struct moment *moment, const char *key, uint64_t value)
+{
+    put_key(moment, key);
+    fprintf(moment->out, "%" PRIu64, live_clamp(value));
+}
+
+struct count {
+    const char *key;
+    uint64_t value;
+};
+
+static void put_each(struct moment *moment, const struct count *counts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        put_count(moment, counts[i].key, counts[i].value);
+    }
+}
+
+#define PUT_COUNTS(moment, ...)                           \
+    put_each(moment, (const struct count[]){__VA_ARGS__}, \
+             sizeof((const struct count[]){__VA_ARGS__}) / sizeof(struct count))
+
+static void put_count_if(struct moment *moment, const char *key, bool has_value, uint64_t value)
+{
+    if (has_value) {
+        put_count(moment, key, value);
+    } else {
+        put_null(moment, key);
+    }
+}
+
+/* With an exponent, so that it stays a real number where it is a whole one. */
+static void put_real(struct moment *moment, const char *key, double value)
+{
+    put_key(moment, key);
+    fprintf(moment->out, "%.17e", value);
+}
+
+static void put_rate(struct moment *moment, const char *key, uint64_t now, uint64_t before)
+{
+    if (moment->interval_ns > 0) {
+        const int64_t more = (int64_t)(live_clamp(now) - live_clamp(before));
+        put_real(moment, key, 1e9 * (double)more / (double)moment->interval_ns);
+    } else {
+        put_null(moment, key);
+    }
+}
+
+/* NULL is null. Bytes that are not UTF-8 stay: readers take names as they are. */
+static void put_text(struct moment *moment, const char *key, const char *text)
+{
+    if (text == NULL) {
+        put_null(moment, key);
+        return;
+    }
+    put_key(moment, key);
+    putc('"', moment->out);
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == '"' || *text == '\\') {
+            fprintf(moment->out, "\\u%04x", (unsigned)*text);
+        } else {
+            putc(*text, moment->out);
         }
     }
-    return error;
+    putc('"', moment->out);
 }
 
-static int allocators_store(struct live *live, uint32_t process_id, const struct derive_process *process)
-{
-    int error = VARVE_OK;
-    for (unsigned i = 0; process->devices != NULL && i < DEVICE_LIMIT && error == VARVE_OK; i++) {
-        struct total **found = process_total(process, slot_of(DOMAIN_BLOCK, i));
-        if (process->devices[i] != NULL && found != NULL && *found != NULL) {
-            const struct total *total = *found;
-            struct live_allocator row = {.process_id = process_id,
-                                         .device = i,
-                                         .reserved = total->extra.reserved,
-                                         .active = total->extra.active,
-                                         .allocated = total->live_bytes,
-                                         .requested = total->extra.requested};
-            derive_device_now(process->devices[i], &row.segments, &row.cached);
-            error = live_allocator(live, &row);
-        }
-    }
-    return error;
-}
+/* ---- rows ---- */
 
-/* Of a process that runs. */
-static int process_store(struct collector *collector, const struct traced_process *process)
-{
-    char command[sizeof(process->control->command_line)];
-    const struct live_process row = {.id = process->id,
-                                     .pid = process->pid,
-                                     .rank = process->control->rank,
-                                     .command_line = command,
-                                     .rss_bytes = process->rss.now_bytes,
-                                     .threads = process->readers};
-    collect_process_command(process->control, command, sizeof(command));
-    int error = live_process(collector->live.store, &row);
-    if (error == VARVE_OK && process->id < collector->derive->process_limit &&
-        collector->derive->processes[process->id] != NULL) {
-        error = totals_store(collector->live.store, process->id, collector->derive,
-                             collector->derive->processes[process->id]);
-        VARVE_THEN(error,
-                   allocators_store(collector->live.store, process->id, collector->derive->processes[process->id]));
-    }
-    return error;
-}
-
-static int processes_store(struct collector *collector)
-{
-    uint32_t count = 0;
-    int error = VARVE_OK;
-    for (uint32_t i = collector->first_open; i < collector->process_count && error == VARVE_OK; i++) {
-        const struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->is_closed && count < PROCESSES_MOST) {
-            error = process_store(collector, process);
-            count++;
-        }
-    }
-    return error;
-}
-
-static int callsites_store(struct collector *collector)
-{
-    struct collect_live *live = &collector->live;
-    struct store_symbol user, symbol;
-    int error = leaders_look(&live->leaders, collector->derive, CALLSITES_MOST);
-    for (size_t i = 0; i < live->leaders.count && error == VARVE_OK; i++) {
-        const struct leader *leader = &live->leaders.rows[i];
-        error = live_callsite(live->store, leader);
-        if (error == VARVE_OK && !live_has_name(live->store, leader->callsite) &&
-            callsites_symbols(collector->callsites, leader->callsite, &user, &symbol)) {
-            error = live_name(live->store, leader->callsite, &user, &symbol);
-        }
-    }
-    return error;
-}
-
-static int moment_begin(struct collector *collector, bool is_over)
+static void recording_put(struct moment *moment, struct collector *collector, bool is_over, int64_t ts_ns)
 {
     char command[4096] = "";
-    const int64_t ts_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-    struct live_moment moment = {.ts_ns = is_over && collector->program_end_ns >= 0 ? collector->program_end_ns : ts_ns,
-                                 .command = command,
-                                 .pid = collector->directory.control->collector_pid,
-                                 .is_over = is_over,
-                                 .events = collector->seq,
-                                 .waiting = collector_events_known(collector) - collector->seq,
-                                 .lost = collect_lost(collector),
-                                 .rss_bytes = collector->rss.now_bytes,
-                                 .processes = collect_processes_announced(collector),
-                                 .processes_running = collector->processes_alive,
-                                 .threads = collector->thread_count};
     store_meta_get_text(collector->store, "command", command, sizeof(command));
-    return live_begin(collector->live.store, &moment);
+    put_key(moment, "recording");
+    put_open(moment, '[');
+    put_open(moment, '{');
+    PUT_COUNTS(moment, {"number", collector->live.number}, {"pid", collector->directory.control->collector_pid},
+               {"is_over", is_over}, {"duration_ns", ts_ns}, {"events", collector->seq},
+               {"waiting", collector_events_known(collector) - collector->seq}, {"lost", collect_lost(collector)},
+               {"processes", collect_processes_announced(collector)}, {"processes_running", collector->processes_alive},
+               {"threads", collector->thread_count});
+    put_text(moment, "command", command);
+    put_rate(moment, "events_per_s", collector->seq, collector->live.events);
+    put_count_if(moment, "rss_bytes", collector->rss.now_bytes != 0, collector->rss.now_bytes);
+    put_close(moment, "}]");
 }
 
-static void moment_store(struct collector *collector, bool is_over)
+static void totals_put(struct moment *moment, struct collector *collector)
 {
-    struct live *live = collector->live.store;
-    int error = moment_begin(collector, is_over);
-    VARVE_THEN(error, totals_store(live, 0, collector->derive, NULL));
-    VARVE_THEN(error, callsites_store(collector));
-    VARVE_THEN(error, processes_store(collector));
-    size_t count;
-    void *bytes = error == VARVE_OK ? live_bytes(live, &count) : NULL;
-    if (bytes != NULL) {
-        watch_publish(&collector->directory, bytes, count);
-        live_bytes_free(bytes);
+    put_key(moment, "total");
+    put_open(moment, '[');
+    for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
+        const struct total *total = &collector->derive->domains[slot].all;
+        struct live_before *before = &collector->live.totals[slot];
+        if (total->samples.limit == 0 || slot_domain(slot) == DOMAIN_CUPTI) {
+            continue;
+        }
+        put_open(moment, '{');
+        PUT_COUNTS(moment, {"device", slot_device(slot)}, {"allocations", total->allocations}, {"frees", total->frees},
+                   {"bytes", total->bytes}, {"live_allocations", total->live_allocations},
+                   {"live_bytes", total->live_bytes}, {"peak_bytes", total->peak_bytes},
+                   {"peak_allocations", total->peak_allocations}, {"temporary", total->temporary},
+                   {"failed", total->failed});
+        put_text(moment, "domain", schema_domain_name(slot_domain(slot)));
+        put_count_if(moment, "peak_ns", total->peak_seq != 0, (uint64_t)total->peak_ns);
+        put_rate(moment, "allocations_per_s", total->allocations, before->allocations);
+        put_rate(moment, "bytes_per_s", total->bytes, before->bytes);
+        put_close(moment, "}");
+        *before = (struct live_before){.allocations = total->allocations, .bytes = total->bytes};
     }
+    put_close(moment, "]");
+}
+
+static void allocators_put(struct moment *moment, const struct traced_process *process,
+                           const struct derive_process *derived)
+{
+    for (unsigned i = 0; derived->devices != NULL && i < DEVICE_LIMIT; i++) {
+        struct total **found = process_total(derived, slot_of(DOMAIN_BLOCK, i));
+        if (derived->devices[i] == NULL || found == NULL || *found == NULL) {
+            continue;
+        }
+        const struct total *total = *found;
+        const uint64_t reserved = live_clamp(total->extra.reserved), allocated = live_clamp(total->live_bytes);
+        uint32_t segments;
+        uint64_t cached;
+        derive_device_now(derived->devices[i], &segments, &cached);
+        put_open(moment, '{');
+        PUT_COUNTS(moment, {"pid", process->pid}, {"device", i}, {"segments", segments}, {"reserved", reserved},
+                   {"active", total->extra.active}, {"allocated", allocated}, {"requested", total->extra.requested},
+                   {"cached", cached});
+        put_count_if(moment, "rank", process->control->rank >= 0, (uint64_t)process->control->rank);
+        if (reserved != 0) {
+            put_real(moment, "unused_share", 1.0 - (double)allocated / (double)reserved);
+        } else {
+            put_null(moment, "unused_share");
+        }
+        put_close(moment, "}");
+    }
+}
+
+/* Domains nest: of host memory the heap, of devices what the CUDA API gave. */
+static void process_put(struct moment *moment, struct traced_process *process, const struct derive_process *derived)
+{
+    char command[sizeof(process->control->command_line)];
+    const struct total *heap = NULL;
+    uint64_t device_bytes = 0;
+    bool has_device = false;
+    for (unsigned slot = 1; derived != NULL && slot < SLOT_LIMIT; slot++) {
+        struct total **found = process_total(derived, slot);
+        const struct total *total = found != NULL ? *found : NULL;
+        if (total == NULL || total->samples.limit == 0) {
+            continue;
+        }
+        heap = slot_domain(slot) == DOMAIN_HEAP ? total : heap;
+        if (slot_domain(slot) == DOMAIN_DEVICE) {
+            has_device = true;
+            device_bytes += live_clamp(total->live_bytes);
+        }
+    }
+    collect_process_command(process->control, command, sizeof(command));
+    put_open(moment, '{');
+    PUT_COUNTS(moment, {"id", process->id}, {"pid", process->pid}, {"threads", process->readers});
+    put_count_if(moment, "rank", process->control->rank >= 0, (uint64_t)process->control->rank);
+    put_text(moment, "command_line", command);
+    put_count_if(moment, "rss_bytes", process->rss.now_bytes != 0, process->rss.now_bytes);
+    put_count_if(moment, "heap_bytes", heap != NULL, heap != NULL ? heap->live_bytes : 0);
+    put_count_if(moment, "device_bytes", has_device, device_bytes);
+    if (heap != NULL) {
+        put_rate(moment, "allocations_per_s", heap->allocations, process->live_allocations);
+        process->live_allocations = heap->allocations;
+    } else {
+        put_null(moment, "allocations_per_s");
+    }
+    put_close(moment, "}");
+}
+
+/* Those that run, as themselves or with their caching allocators. */
+static void processes_put(struct moment *moment, struct collector *collector, bool allocators)
+{
+    const struct derive *derive = collector->derive;
+    uint32_t count = 0;
+    put_key(moment, allocators ? "allocator" : "process_total");
+    put_open(moment, '[');
+    for (uint32_t i = collector->first_open; i < collector->process_count && count < PROCESSES_MOST; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process == NULL || process->is_closed) {
+            continue;
+        }
+        const struct derive_process *derived =
+            process->id < derive->process_limit ? derive->processes[process->id] : NULL;
+        count++;
+        if (!allocators) {
+            process_put(moment, process, derived);
+        } else if (derived != NULL) {
+            allocators_put(moment, process, derived);
+        }
+    }
+    put_close(moment, "]");
+}
+
+/* ---- names of call sites ---- */
+
+static void symbol_put(struct moment *moment, const struct store_symbol *symbol, const char *const keys[4])
+{
+    put_text(moment, keys[0], symbol->function);
+    put_text(moment, keys[1], symbol->file);
+    put_count_if(moment, keys[2], symbol->line != 0, symbol->line);
+    put_text(moment, keys[3], symbol->module);
+}
+
+/* Both frames of a call site as members of an object; NULL: not yet, or no memory. */
+static char *name_make(struct collector *collector, uint32_t callsite)
+{
+    static const char *const user_keys[] = {"user_function", "user_file", "user_line", "user_module"};
+    static const char *const keys[] = {"function", "file", "line", "module"};
+    struct store_symbol user, symbol;
+    char *text = NULL;
+    size_t bytes;
+    struct moment names = {.comma = ","};
+    if (!callsites_symbols(collector->callsites, callsite, &user, &symbol) ||
+        (names.out = open_memstream(&text, &bytes)) == NULL) {
+        return NULL;
+    }
+    symbol_put(&names, &user, user_keys);
+    symbol_put(&names, &symbol, keys);
+    if (fclose(names.out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* A name stays from moment to moment: while the thread that looks names up is at it there is none to be had. Few lead,
+ * so they are searched one by one. */
+static const char *name_find(struct collector *collector, uint32_t callsite)
+{
+    struct collect_live *live = &collector->live;
+    struct live_name *name = live->names;
+    while (name < live->names + live->name_count && name->callsite != callsite) {
+        name++;
+    }
+    if (name == live->names + live->name_count) {
+        char *text = name_make(collector, callsite);
+        if (text == NULL || !ARRAY_GROW(live->names, live->name_capacity, live->name_count + 1)) {
+            free(text);
+            return NULL;
+        }
+        name = &live->names[live->name_count++];
+        *name = (struct live_name){.text = text, .callsite = callsite};
+    }
+    name->number = live->number;
+    return name->text;
+}
+
+/* Of call sites that lead no more. */
+static void names_clear(struct collect_live *live)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < live->name_count; i++) {
+        if (live->names[i].number == live->number) {
+            live->names[count++] = live->names[i];
+        } else {
+            free(live->names[i].text);
+        }
+    }
+    live->name_count = count;
+}
+
+static int callsites_put(struct moment *moment, struct collector *collector)
+{
+    struct collect_live *live = &collector->live;
+    int error = leaders_look(&live->leaders, collector->derive, CALLSITES_MOST);
+    put_key(moment, "callsite_total");
+    put_open(moment, '[');
+    for (size_t i = 0; i < live->leaders.count && error == VARVE_OK; i++) {
+        const struct leader *leader = &live->leaders.rows[i];
+        const struct callsite_total *total = &leader->total;
+        const char *name = name_find(collector, leader->callsite);
+        put_open(moment, '{');
+        PUT_COUNTS(moment, {"callsite_id", leader->callsite}, {"is_named", name != NULL},
+                   {"allocations", total->allocations}, {"frees", total->frees}, {"bytes", total->bytes},
+                   {"live_allocations", total->live_allocations}, {"live_bytes", total->live_bytes},
+                   {"peak_allocations", total->peak_allocations}, {"peak_bytes", total->peak_bytes},
+                   {"temporary", total->temporary});
+        put_text(moment, "domain", schema_domain_name(leader->domain));
+        fputs(name != NULL ? name : "", moment->out);
+        put_rate(moment, "allocations_per_s", total->allocations, leader->allocations_before);
+        put_rate(moment, "bytes_per_s", total->bytes, leader->bytes_before);
+        put_close(moment, "}");
+    }
+    put_close(moment, "]");
+    names_clear(live);
+    return error;
+}
+
+/* ---- moments ---- */
+
+static void moment_write(struct collector *collector, bool is_over)
+{
+    struct collect_live *live = &collector->live;
+    const int64_t now_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+    const int64_t ts_ns = is_over && collector->program_end_ns >= 0 ? collector->program_end_ns : now_ns;
+    char *text = NULL;
+    size_t bytes;
+    struct moment moment = {.out = open_memstream(&text, &bytes), .comma = ""};
+    if (moment.out == NULL) {
+        return;
+    }
+    moment.interval_ns = live->number > 0 && ts_ns > live->ts_ns ? ts_ns - live->ts_ns : 0;
+    live->number++;
+    put_open(&moment, '{');
+    put_count(&moment, "varve_live", VARVE_LIVE_VERSION);
+    recording_put(&moment, collector, is_over, ts_ns);
+    totals_put(&moment, collector);
+    processes_put(&moment, collector, true);
+    processes_put(&moment, collector, false);
+    const int error = callsites_put(&moment, collector);
+    put_close(&moment, "}\n");
+    live->ts_ns = ts_ns;
+    live->events = collector->seq;
+    if (fclose(moment.out) == 0 && error == VARVE_OK) {
+        watch_publish(&collector->directory, text, bytes);
+    }
+    free(text);
 }
 
 static void live_figures_forget(struct collect_live *live)
 {
-    live_close(live->store);
-    live->store = NULL;
+    for (size_t i = 0; i < live->name_count; i++) {
+        free(live->names[i].text);
+    }
+    free(live->names);
     leaders_free(&live->leaders);
+    *live = (struct collect_live){.next_ns = live->next_ns, .next_moment_ns = live->next_moment_ns};
 }
 
 void collect_live_round(struct collector *collector, uint64_t now_ns)
@@ -162,13 +414,10 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
     }
     live->next_ns = now_ns + ASK_EVERY_NS;
     if (!watch_is_wanted(&collector->directory)) {
-        if (live->store != NULL) {
+        if (live->number > 0) {
             live_figures_forget(live);
             watch_withdraw(&collector->directory);
         }
-        return;
-    }
-    if (live->store == NULL && live_open(&live->store) != VARVE_OK) {
         return;
     }
     bool has_more;
@@ -178,7 +427,7 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
     }
     if (now_ns >= live->next_moment_ns) {
         uint64_t cost_ns = collect_computed_ns();
-        moment_store(collector, false);
+        moment_write(collector, false);
         cost_ns = collect_computed_ns() - cost_ns;
         live->next_moment_ns =
             now_ns + (cost_ns * MOMENT_COST > MOMENT_EVERY_NS ? cost_ns * MOMENT_COST : MOMENT_EVERY_NS);
@@ -187,8 +436,8 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
 
 void collect_live_end(struct collector *collector)
 {
-    if (collector->live.store != NULL) {
-        moment_store(collector, true);
+    if (collector->live.number > 0) {
+        moment_write(collector, true);
         live_figures_forget(&collector->live);
     }
 }

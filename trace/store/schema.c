@@ -133,20 +133,26 @@ static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const 
     return result == SQLITE_DONE ? VARVE_OK : VARVE_ERROR_DATABASE;
 }
 
-int schema_domains(sqlite3 *db)
+static const char *const domains[DOMAIN_LIMIT][3] = {
+    [DOMAIN_HEAP] = {"heap", "the malloc family"},
+    [DOMAIN_MMAP] = {"mmap", "memory that the program itself maps, not the C library"},
+    [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
+    [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator", "device"},
+    [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
+    [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
+    [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder", "device"},
+    [DOMAIN_ADDRESS_SPACE] = {"address_space",
+                              "mmap with PROT_NONE or MAP_NORESERVE: addresses, of which mprotect may make memory"},
+    [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap", "heap"},
+};
+
+const char *schema_domain_name(unsigned domain)
 {
-    static const char *const domains[DOMAIN_LIMIT][3] = {
-        [DOMAIN_HEAP] = {"heap", "the malloc family"},
-        [DOMAIN_MMAP] = {"mmap", "memory that the program itself maps, not the C library"},
-        [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
-        [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator", "device"},
-        [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
-        [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
-        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder", "device"},
-        [DOMAIN_ADDRESS_SPACE] = {"address_space",
-                                  "mmap with PROT_NONE or MAP_NORESERVE: addresses, of which mprotect may make memory"},
-        [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap", "heap"},
-    };
+    return domains[domain][0];
+}
+
+static int domains_insert(sqlite3 *db)
+{
     int error = VARVE_OK;
     for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
         error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3, ?4)", i, domains[i], 3);
@@ -177,7 +183,7 @@ static int vocabulary_fill(sqlite3 *db)
             error = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
         }
     }
-    VARVE_THEN(error, schema_domains(db));
+    VARVE_THEN(error, domains_insert(db));
     for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
         error =
             vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i, elements[i], 2);

@@ -15,7 +15,6 @@ struct varve_message;
 extern const char store_schema_sql[];
 extern const char store_views_sql[];
 extern const char store_help_sql[];
-extern const char store_live_sql[];
 
 /// Message and code for the failure that the connection reports; full disks are VARVE_ERROR_FULL.
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);
@@ -25,8 +24,8 @@ void schema_configure(void);
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message);
 /// Tables, views and the vocabulary of a new database.
 int schema_create(sqlite3 *db, const char *path, struct varve_message *message);
-/// The rows of table `domain`.
-int schema_domains(sqlite3 *db);
+/// As table `domain` has it; of a code below DOMAIN_LIMIT, not 0.
+const char *schema_domain_name(unsigned domain);
 /// An existing database is ours, of this program's version, and not complete. `*is_empty_out`: it has no
 /// tables at all, since its collector died before it made them.
 int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message);

@@ -240,7 +240,7 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 /* What a recording leaves in its folders, but for the lock and the database. */
 static bool is_scrap(const char *name)
 {
-    static const char *const names[] = {"session", "counts", "allocations", "watch", "live.db", "live.db.new"};
+    static const char *const names[] = {"session", "counts", "allocations", "watch", "live.json", "live.json.new"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -497,7 +497,7 @@ static bool is_database(const char *name)
 /* What is there before anything is recorded, and what is only for who watches. */
 static bool is_frame(const char *name)
 {
-    static const char *const names[] = {"owner", "session", "counts", "watch", "live.db", "live.db.new"};
+    static const char *const names[] = {"owner", "session", "counts", "watch", "live.json", "live.json.new"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;

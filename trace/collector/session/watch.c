@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 #define FILE_WATCH "watch"
-#define FILE_LIVE "live.db"
-#define FILE_LIVE_NEW "live.db.new"
+#define FILE_LIVE "live.json"
+#define FILE_LIVE_NEW "live.json.new"
 #define BYTE_WATCHERS 0
 #define BYTE_COLLECTOR 1
 #define LIVE_BYTES_MAX ((off_t)64 << 20)

@@ -6,7 +6,7 @@
  *   ring/watch     empty; byte 1 is locked by the collector while it has the directory, byte 0 by each watcher
  *                  (shared). Locks of open file descriptions: they go with their holder, however it ends, and
  *                  nobody waits for one
- *   ring/live.db   figures of a moment, only while somebody watches; another file takes its place each time
+ *   ring/live.json figures of a moment, only while somebody watches; another file takes its place each time
  */
 #ifndef VARVE_TRACE_COLLECTOR_SESSION_WATCH_H
 #define VARVE_TRACE_COLLECTOR_SESSION_WATCH_H

@@ -12,92 +12,58 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
+#include "analysis/top/top_figures.h"
 #include "analysis/top/top_page.h"
 #include "base/error.h"
-#include "trace/model/domain.h"
-#include "trace/model/group_leaders.h"
-#include "trace/store/live_store.h"
-#include "trace/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char hostile[] = "evil\033[2J\r\n\t<script>\x01\xff\xc3";
+#define HOSTILE "evil\033[2J\r\n\t<script>\x01\xff\xc3"
+#define HOSTILE_JSON "evil\\u001b[2J\\u000d\\u000a\\u0009<script>\\u0001\xff\xc3"
 
-static void add_callsite(struct live *live, uint32_t id, uint64_t live_bytes, uint64_t bytes, uint64_t before,
-                         const char *function)
-{
-    const struct leader leader = {.callsite = id,
-                                  .domain = id % 2 == 0 ? DOMAIN_BLOCK : DOMAIN_HEAP,
-                                  .total = {.allocations = bytes / 10, .bytes = bytes, .live_bytes = live_bytes},
-                                  .bytes_before = before};
-    const struct store_symbol user = {
-        .function = function, .file = "/a/very/long/folder/of/sources/file.c", .line = id, .module = "program"};
-    const struct store_symbol symbol = {.function = "inner", .file = "inner.c", .line = 3, .module = "library"};
-    assert_int_equal(live_callsite(live, &leader), VARVE_OK);
-    if (function != NULL) {
-        assert_int_equal(live_name(live, id, &user, &symbol), VARVE_OK);
-    }
-}
+static const char hostile[] = HOSTILE;
 
-static void moment(struct live *live, int64_t ts_ns, uint64_t events)
-{
-    const struct live_moment row = {.ts_ns = ts_ns,
-                                    .command = hostile,
-                                    .pid = 4711,
-                                    .events = events,
-                                    .waiting = 5,
-                                    .lost = 3,
-                                    .rss_bytes = 123456789,
-                                    .processes = 2,
-                                    .processes_running = 1,
-                                    .threads = 3};
-    assert_int_equal(live_begin(live, &row), VARVE_OK);
-}
+/* The second of two moments, a second from each other, as the collector writes it. */
+static const char document[] =
+    "{\"varve_live\":2,"
+    "\"recording\":[{\"number\":2,\"command\":\"" HOSTILE_JSON "\",\"pid\":4711,\"is_over\":0,"
+    "\"duration_ns\":2000000000,\"events\":350,\"events_per_s\":2.5e+02,\"waiting\":5,\"lost\":3,"
+    "\"rss_bytes\":123456789,\"processes\":2,\"processes_running\":1,\"threads\":3}],"
+    "\"total\":[{\"domain\":\"heap\",\"device\":0,\"allocations\":10,\"frees\":2,\"bytes\":70000,"
+    "\"live_allocations\":8,\"live_bytes\":35000,\"peak_bytes\":70000,\"peak_allocations\":8,\"temporary\":0,"
+    "\"peak_ns\":null,\"failed\":0,\"allocations_per_s\":0.0,\"bytes_per_s\":6.0e4},"
+    "{\"domain\":\"block\",\"device\":1,\"allocations\":9223372036854775807,\"frees\":2,\"bytes\":70000,"
+    "\"live_allocations\":8,\"live_bytes\":35000,\"peak_bytes\":70000,\"peak_allocations\":8,\"temporary\":0,"
+    "\"peak_ns\":null,\"failed\":0,\"allocations_per_s\":0.0,\"bytes_per_s\":6.0e4}],"
+    "\"allocator\":[{\"pid\":4712,\"rank\":3,\"device\":1,\"segments\":4,\"reserved\":4000,\"active\":1100,"
+    "\"allocated\":1000,\"requested\":900,\"cached\":0,\"unused_share\":7.5e-01}],"
+    "\"process_total\":[{\"id\":1,\"pid\":4712,\"rank\":3,\"command_line\":\"" HOSTILE_JSON "\",\"threads\":2,"
+    "\"rss_bytes\":1000000,\"heap_bytes\":35000,\"device_bytes\":null,\"allocations_per_s\":0.0}],"
+    "\"callsite_total\":["
+    "{\"callsite_id\":1,\"domain\":\"heap\",\"user_function\":\"" HOSTILE_JSON "\","
+    "\"user_file\":\"/a/very/long/folder/of/sources/file.c\",\"user_line\":1,\"user_module\":\"program\","
+    "\"function\":\"inner\",\"file\":\"inner.c\",\"line\":3,\"module\":\"library\",\"is_named\":1,"
+    "\"allocations\":7000,\"frees\":2,\"bytes\":70000,\"live_allocations\":8,\"live_bytes\":100,\"peak_bytes\":70000,"
+    "\"peak_allocations\":8,\"temporary\":0,\"allocations_per_s\":7.0e3,\"bytes_per_s\":6.0e4},"
+    "{\"callsite_id\":2,\"domain\":\"block\","
+    "\"user_function\":\"long_function_whose_name_is_much_too_long_for_any_screen_that_is_not_very_wide<int, 3>()\","
+    "\"user_file\":\"/a/very/long/folder/of/sources/file.c\",\"user_line\":2,\"user_module\":\"program\","
+    "\"function\":\"inner\",\"file\":\"inner.c\",\"line\":3,\"module\":\"library\",\"is_named\":1,"
+    "\"allocations\":100,\"frees\":2,\"bytes\":1000,\"live_allocations\":8,\"live_bytes\":900,\"peak_bytes\":1000,"
+    "\"peak_allocations\":8,\"temporary\":0,\"allocations_per_s\":1.0e2,\"bytes_per_s\":0.0},"
+    "{\"callsite_id\":3,\"domain\":\"heap\",\"is_named\":0,\"allocations\":60,\"frees\":2,\"bytes\":600,"
+    "\"live_allocations\":8,\"live_bytes\":500,\"peak_bytes\":600,\"peak_allocations\":8,\"temporary\":0,"
+    "\"allocations_per_s\":6.0e1,\"bytes_per_s\":6.0e2},"
+    "{\"callsite_id\":0,\"domain\":\"block\",\"is_named\":0,\"allocations\":6,\"frees\":2,\"bytes\":60,"
+    "\"live_allocations\":8,\"live_bytes\":50,\"peak_bytes\":60,\"peak_allocations\":8,\"temporary\":0,"
+    "\"allocations_per_s\":6.0,\"bytes_per_s\":0.0}]}";
 
-static void add_totals(struct live *live, uint64_t bytes)
-{
-    struct total total = {.allocations = 10, .frees = 2, .bytes = bytes, .live_bytes = bytes / 2, .peak_bytes = bytes};
-    assert_int_equal(live_total(live, 0, slot_of(DOMAIN_HEAP, 0), &total), VARVE_OK);
-    assert_int_equal(live_total(live, 1, slot_of(DOMAIN_HEAP, 0), &total), VARVE_OK);
-    assert_int_equal(live_total(live, 0, slot_of(DOMAIN_BLOCK, 1), &total), VARVE_OK);
-    total.allocations = UINT64_MAX; /* of a damaged record */
-    assert_int_equal(live_total(live, 0, slot_of(DOMAIN_CUPTI, 0), &total), VARVE_OK);
-}
-
-/* Two moments, a second from each other. */
 static struct database *figures_make(void)
 {
-    const struct live_process process = {
-        .id = 1, .pid = 4712, .rank = 3, .command_line = hostile, .rss_bytes = 1000000, .threads = 2};
-    const struct live_allocator allocator = {.process_id = 1,
-                                             .device = 1,
-                                             .segments = 4,
-                                             .reserved = 4000,
-                                             .active = 1100,
-                                             .allocated = 1000,
-                                             .requested = 900};
     struct varve_message message = {""};
     struct database *database = NULL;
-    struct live *live;
-    assert_int_equal(live_open(&live), VARVE_OK);
-    moment(live, 1000000000, 100);
-    add_totals(live, 10000);
-    moment(live, 2000000000, 350);
-    add_totals(live, 70000);
-    add_callsite(live, 1, 100, 70000, 10000, hostile);
-    add_callsite(live, 2, 900, 1000, 1000,
-                 "long_function_whose_name_is_much_too_long_for_any_screen_that_is_not_very_wide<int, 3>()");
-    add_callsite(live, 3, 500, 600, 0, NULL);
-    add_callsite(live, 0, 50, 60, 60, NULL);
-    assert_int_equal(live_process(live, &process), VARVE_OK);
-    assert_int_equal(live_allocator(live, &allocator), VARVE_OK);
-    size_t count;
-    void *bytes = live_bytes(live, &count);
-    assert_non_null(bytes);
-    assert_int_equal(database_open_live("here", bytes, count, &database, &message), VARVE_OK);
-    live_bytes_free(bytes);
-    live_close(live);
+    assert_int_equal(figures_open("here", document, strlen(document), 0, &database, &message), VARVE_OK);
     return database;
 }
 
@@ -186,37 +152,45 @@ TEST(test_json)
     database_close(database);
 }
 
+static int open_text(const char *text, size_t count, int64_t known, struct database **database_out)
+{
+    struct varve_message message = {""};
+    char *copy = malloc(count + 1); /* of just that length, for the sanitizer */
+    assert_non_null(copy);
+    memcpy(copy, text, count);
+    const int error = figures_open("here", copy, count, known, database_out, &message);
+    free(copy);
+    return error;
+}
+
 /* What is read may be anything. */
 TEST(test_other_bytes)
 {
-    struct varve_message message = {""};
+    static const char *const others[] = {"nothing", "", "[]", "null", "{\"varve_live\":null}", "{\"x\":2}", "\xff"};
     struct database *database = NULL;
-    assert_int_equal(database_open_live("here", "nothing", 7, &database, &message), VARVE_ERROR_FORMAT);
-    struct live *live;
-    assert_int_equal(live_open(&live), VARVE_OK);
-    moment(live, 1, 1);
-    size_t count;
-    unsigned char *bytes = live_bytes(live, &count);
-    assert_non_null(bytes);
-    unsigned char *copy;
-    for (size_t length = 0; length < count; length += 1 + count / 50) {
-        copy = malloc(length + 1); /* of just that length, for the sanitizer */
-        assert_non_null(copy);
-        memcpy(copy, bytes, length);
-        if (database_open_live("here", copy, length, &database, &message) == VARVE_OK) {
-            const struct page page = {.columns = 80, .allocators = 2, .state = "", .top = 10};
-            FILE *out = fopen("/dev/null", "w");
-            page_head(out, database, &page);
-            page_list(out, database, &page);
-            fclose(out);
-            database_close(database);
-        }
-        free(copy);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(open_text(others[i], strlen(others[i]), 0, &database), VARVE_ERROR_FORMAT);
+        assert_null(database);
     }
-    bytes[63] = 99; /* user_version */
-    assert_int_equal(database_open_live("here", bytes, count, &database, &message), VARVE_ERROR_VERSION);
-    bytes[71] = 99; /* application_id */
-    assert_int_equal(database_open_live("here", bytes, count, &database, &message), VARVE_ERROR_FORMAT);
-    live_bytes_free(bytes);
-    live_close(live);
+    for (size_t length = 0; length + 2 < sizeof(document); length += 1 + sizeof(document) / 50) {
+        assert_int_equal(open_text(document, length, 0, &database), VARVE_ERROR_FORMAT);
+    }
+    static const char version[] = "{\"varve_live\":99}";
+    assert_int_equal(open_text(version, strlen(version), 0, &database), VARVE_ERROR_VERSION);
+    static const char rows[] = "{\"varve_live\":2,\"recording\":[{\"number\":1},7],\"total\":\"text\"}";
+    assert_int_equal(open_text(rows, strlen(rows), 0, &database), VARVE_ERROR_CORRUPT);
+    static const char empty[] = "{\"varve_live\":2,\"recording\":[{\"number\":[1]}]}";
+    assert_int_equal(open_text(empty, strlen(empty), 0, &database), VARVE_OK);
+    assert_null(database); /* of moment 0 */
+    assert_int_equal(open_text(empty, strlen(empty), 5, &database), VARVE_OK);
+    const struct page page = {.columns = 80, .allocators = 2, .state = "", .top = 10};
+    free(print(database, &page));
+    database_close(database);
+}
+
+TEST(test_known_moment)
+{
+    struct database *database = NULL;
+    assert_int_equal(open_text(document, strlen(document), 2, &database), VARVE_OK);
+    assert_null(database);
 }
