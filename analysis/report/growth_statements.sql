@@ -15,11 +15,6 @@ CREATE TABLE code(side INTEGER, code INTEGER, domain TEXT, PRIMARY KEY(side, cod
 INSERT INTO code SELECT 0, code, name FROM a.domain UNION ALL SELECT 1, code, name FROM b.domain;
 CREATE TABLE site(side INTEGER, callsite_id INTEGER, stack INTEGER, PRIMARY KEY(side, callsite_id)) WITHOUT ROWID;
 INSERT INTO site SELECT 0, callsite_id, stack FROM stack_a UNION ALL SELECT 1, callsite_id, stack FROM stack_b;
-CREATE TEMP VIEW block AS
-    SELECT 0 AS side, domain, coalesce(device, 0) AS device, process_id, coalesce(callsite_id, 0) AS callsite_id, size,
-        alloc_seq, free_completed_seq, alloc_ns, free_ns FROM a.allocation
-    UNION ALL SELECT 1, domain, coalesce(device, 0), process_id, coalesce(callsite_id, 0), size, alloc_seq,
-        free_completed_seq, alloc_ns, free_ns FROM b.allocation;
 
 -- Of whole traces domains and call sites come from their totals, size classes from the allocations. Each device has its
 -- own peak; live_* is what was left at the end of its process's main, as in the totals.
@@ -29,15 +24,21 @@ CREATE TEMP VIEW whole AS
         peak_seq FROM a.total
     UNION ALL SELECT 1, domain, device, bytes, allocations, live_bytes, live_allocations, peak_bytes, peak_allocations,
         peak_seq FROM b.total;
+CREATE TEMP VIEW block AS
+    SELECT 0 AS side, domain, coalesce(device, 0) AS device, process_id, size, alloc_seq, free_completed_seq, alloc_ns,
+        free_ns FROM a.allocation
+    UNION ALL SELECT 1, domain, coalesce(device, 0), process_id, size, alloc_seq, free_completed_seq, alloc_ns, free_ns
+        FROM b.allocation;
 CREATE TEMP VIEW site_total AS
     SELECT 0 AS side, domain, callsite_id, bytes, allocations, live_bytes, live_allocations, peak_bytes,
         peak_allocations FROM a.callsite_stat
     UNION ALL SELECT 1, domain, callsite_id, bytes, allocations, live_bytes, live_allocations, peak_bytes,
         peak_allocations FROM b.callsite_stat;
-CREATE TABLE moment(side INTEGER, domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(side, domain, device));
+CREATE TABLE moment(side INTEGER, domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(side, domain, device))
+    WITHOUT ROWID;
 INSERT OR IGNORE INTO moment SELECT w.side, c.code, w.device, w.peak_seq
     FROM whole w JOIN code c ON c.side = w.side AND c.domain = w.domain;
-CREATE TABLE ending(side INTEGER, process_id INTEGER, at_ns INTEGER, PRIMARY KEY(side, process_id));
+CREATE TABLE ending(side INTEGER, process_id INTEGER, at_ns INTEGER, PRIMARY KEY(side, process_id)) WITHOUT ROWID;
 INSERT INTO ending SELECT 0, process_id, at_ns FROM a.leak_moment UNION ALL
     SELECT 1, process_id, at_ns FROM b.leak_moment;
 INSERT INTO usage SELECT side, 0, domain, 0, NULL, sum(bytes), sum(allocations), sum(live_bytes),
@@ -61,10 +62,12 @@ INSERT INTO usage SELECT t.side, 2, c.domain, coalesce(k.stack, 0), min(t.callsi
 -- Of beginnings all comes from the allocations; they have no peak.
 -- statement sql_growth_begun
 CREATE TABLE begun AS
-    SELECT x.side, c.domain, x.size, x.callsite_id,
-        x.free_completed_seq IS NULL OR x.free_completed_seq > iif(x.side, seq_b, seq_a) AS is_live
-    FROM block x CROSS JOIN asked JOIN code c ON c.side = x.side AND c.code = x.domain
-    WHERE x.alloc_seq <= iif(x.side, seq_b, seq_a);
+    SELECT 0 AS side, d.name AS domain, x.size, coalesce(x.callsite_id, 0) AS callsite_id,
+        x.free_completed_seq IS NULL OR x.free_completed_seq > (SELECT seq_a FROM asked) AS is_live
+    FROM a.allocation x JOIN a.domain d ON d.code = x.domain WHERE x.alloc_seq <= (SELECT seq_a FROM asked)
+    UNION ALL SELECT 1, d.name, x.size, coalesce(x.callsite_id, 0),
+        x.free_completed_seq IS NULL OR x.free_completed_seq > (SELECT seq_b FROM asked)
+    FROM b.allocation x JOIN b.domain d ON d.code = x.domain WHERE x.alloc_seq <= (SELECT seq_b FROM asked);
 INSERT INTO usage SELECT side, 0, domain, 0, NULL, sum(size), count(*), sum(size * is_live), sum(is_live), NULL, NULL
     FROM begun GROUP BY side, domain;
 INSERT INTO usage SELECT side, 1, domain, (SELECT most FROM size_class WHERE most >= size ORDER BY most LIMIT 1), NULL,
