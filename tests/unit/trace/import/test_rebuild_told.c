@@ -190,6 +190,28 @@ TEST(test_anchors_shuffled)
     studio_close(&studio);
 }
 
+/* Ticks may be damaged: the first ring of a process that has ended begins at 0, its others when that was stored long
+ * ago, with more rings in between than are opened at a time. */
+TEST(test_ticks_of_zero)
+{
+    struct studio studio;
+    const struct varve_sink_process_end end = {1, 1001, VARVE_SINK_END_EXITED, ""};
+    studio_open(&studio);
+    assert_int_equal(varve_rebuild_process_end(studio.rebuild, &end), VARVE_OK);
+    for (uint32_t ring = 1; ring <= 300; ring++) {
+        const struct varve_sink_origin origin = origin_of(ring == 1 || ring > 250 ? 1 : 2, ring);
+        for (uint64_t number = 1; number <= 20; number++) {
+            const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, (ring - 1) * 100000, 0, number);
+            assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, number, &record), VARVE_OK);
+        }
+    }
+    studio_finish(&studio);
+    expect_numbers(&studio);
+    studio_rows(&studio, "SELECT count(*), end_cause FROM event JOIN process USING (pid) GROUP BY pid",
+                "1020 exit\n4980 running\n");
+    studio_close(&studio);
+}
+
 /* ---- stats and call sites ---- */
 
 TEST(test_stats_add_up)
