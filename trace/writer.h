@@ -47,6 +47,25 @@ struct varve_writer_symbol {
 /// may not be replaced), NOT_FOUND (no such folder), PERMISSION, FULL, IO, DATABASE.
 int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out, struct varve_message *message);
 
+struct varve_plumbing;
+
+/* What a writer without a database hands on: an answer that needs no tables. Any function may be NULL. */
+struct varve_writer_output {
+    /// A frame of a call site that follows; returns its number, equal symbols may have one. NULL: 1.
+    uint32_t (*symbol)(void *context, const struct varve_writer_symbol *symbol);
+    /// `symbol`: of the user's line, else of the innermost frame that allocates nothing; 0: it has no frames.
+    void (*callsite)(void *context, uint32_t number, uint32_t symbol, bool is_hidden);
+    /// The next event: what varve_writer_event was given.
+    void (*event)(void *context, const struct varve_record *record, int64_t ts_ns);
+    void *context;
+};
+
+/// A writer that makes nothing: call sites and events go to `output`, all else is dropped, and there are no processes
+/// or threads. `plumbing`: says which frame is the user's, borrowed; NULL: the built-in table. To be ended by
+/// varve_writer_abandon. Errors: VARVE_ERROR_NO_MEMORY.
+int varve_writer_open_output(const struct varve_writer_output *output, const struct varve_plumbing *plumbing,
+                             struct varve_writer **writer_out, struct varve_message *message);
+
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value);
 int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value);
 /// The process of the events that follow; without it there is one of pid 1 and without a name. Each pid is one
@@ -99,8 +118,7 @@ enum varve_frame_rank {
     VARVE_FRAME_USER,         /* another line of Python */
 };
 
-/* The table of patterns. One thread at a time adds to it; any number may ask. */
-struct varve_plumbing;
+/* struct varve_plumbing is the table of patterns. One thread at a time adds to it; any number may ask. */
 
 /// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_plumbing_open(struct varve_plumbing **plumbing_out);

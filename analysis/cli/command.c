@@ -93,15 +93,22 @@ void command_say_imported(struct command_context *context, struct database *data
     free(words);
 }
 
+void command_say_hidden(struct command_context *context, size_t all)
+{
+    if (all > 0) {
+        fprintf(context->err,
+                "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
+                context->name, format_count((int64_t)all).text);
+    }
+}
+
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
                  struct varve_message *message)
 {
     size_t all;
     int error = database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
-    if (error == VARVE_OK && all > 0) {
-        fprintf(context->err,
-                "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
-                context->name, format_count((int64_t)all).text);
+    if (error == VARVE_OK) {
+        command_say_hidden(context, all);
     }
     return error;
 }

@@ -98,6 +98,8 @@ void command_say_imported(struct command_context *context, struct database *data
 /// nothing is left.
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
                  struct varve_message *message);
+/// Patterns hide every frame of `all` call sites, which are all of them; 0: they do not.
+void command_say_hidden(struct command_context *context, size_t all);
 /// fprintf of what may have names from elsewhere in it, to a stream that nobody filters: not the context's
 /// `out`.
 void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

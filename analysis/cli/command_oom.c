@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve oom`: the requests that a caching allocator could not serve, explained. A snapshot, and a database that was
- * imported from one, are followed into a database of their own first: only that has sizes of blocks and stages. It
- * goes at the end.
+ * `varve oom`: the requests that a caching allocator could not serve, explained. The history of a snapshot, and of a
+ * database that was imported from one, is followed: only its decisions say sizes of blocks and stages.
  */
 #include "analysis/cli/command.h"
-#include "analysis/cli/imported_snapshot.h"
 #include "analysis/cli/oom_print.h"
 #include "analysis/cli/options.h"
 #include "analysis/history/history_read.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
+#include "analysis/query/hidden_lines.h"
+#include "trace/writer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,8 +43,8 @@ struct source {
     const struct values *values;
     const char *path;
     struct history *history;
-    struct imported imported; /* what was given; of a snapshot in a folder */
-    struct imported made;     /* by following the history; without a database: none */
+    struct database *database;     /* what was given; NULL: a snapshot */
+    struct varve_plumbing *hidden; /* patterns of the user's own; NULL: none */
     struct progress progress;
 };
 
@@ -66,7 +66,7 @@ static uint64_t command_oom_limit_of(const struct source *source, struct databas
 static void open_explain(struct source *source, struct oom_scene *scene, char *policy)
 {
     struct explain_options explain = {
-        .policy = policy, .memory_limit = command_oom_limit_of(source, scene->given), .progress = &source->progress};
+        .policy = policy, .memory_limit = command_oom_limit_of(source, scene->database), .progress = &source->progress};
     struct varve_message message = {""};
     if (source->values->no_replay) {
         snprintf(scene->reason, sizeof(scene->reason), "--no-replay was given");
@@ -88,56 +88,55 @@ static void open_explain(struct source *source, struct oom_scene *scene, char *p
 /* Sizes of blocks are the requested ones, and there are no stages. */
 static bool is_approximate(struct database *database)
 {
-    char *text = database_meta(database, "block_sizes");
-    bool is = text != NULL && strcmp(text, "requested") == 0;
+    char *text = database != NULL ? database_meta(database, "block_sizes") : NULL;
+    bool is = database == NULL || (text != NULL && strcmp(text, "requested") == 0);
     free(text);
     return is;
 }
 
-/* The database of the decisions, if following the history makes one. */
-static int make_database(struct source *source, const struct oom_scene *scene, struct varve_message *message)
+static int load_scene(struct command_context *context, struct source *source, struct oom_scene *scene, size_t explained,
+                      struct varve_message *message)
 {
-    char path[sizeof(source->made.folder) + 8];
-    uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-    int error = imported_folder(&source->made, message);
-    snprintf(path, sizeof(path), "%s/oom.db", source->made.folder);
-    VARVE_THEN(error, oom_scene_write(source->history, limit, path, &source->progress, message));
-    return error == VARVE_OK ? database_open(path, DATABASE_DERIVED, &source->made.database, message) : error;
-}
-
-static void close_source(struct source *source)
-{
-    imported_close(&source->made);
-    imported_close(&source->imported);
-    history_free(source->history);
+    struct oom_following following = {
+        .history = source->history,
+        .device = source->values->device,
+        .limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0,
+        .plumbing = source->hidden,
+        .progress = &source->progress,
+    };
+    int error = VARVE_ERROR_FORMAT;
+    if (scene->explain != NULL && is_approximate(scene->database)) {
+        error = oom_follow(scene, &following, message);
+    }
+    bool is_followed = error == VARVE_OK;
+    if (is_followed && scene->database != NULL) {
+        oom_scene_number(scene, source->values->device);
+    } else if (error == VARVE_ERROR_FORMAT && scene->database != NULL) {
+        /* the decisions, or sizes as they were asked for if these do not come out again */
+        error = oom_scene_load(scene, source->values->device, source->values->json ? SIZE_MAX : explained, message);
+    } else if (is_followed || error == VARVE_ERROR_FORMAT) {
+        error = oom_follow_import(scene, &following, is_followed, message);
+    }
+    command_say_hidden(context, following.all_hidden);
+    return error;
 }
 
 static int explain_scene(struct command_context *context, struct source *source, struct oom_scene *scene,
-                         const struct operands *operands, struct varve_message *message)
+                         struct varve_message *message)
 {
-    char *policy = replayed_with(scene->given, "replay.policy");
+    char *policy = replayed_with(scene->database, "replay.policy");
     size_t explained = source->values->all ? SIZE_MAX : (size_t)source->values->top;
     open_explain(source, scene, policy);
-    int error = VARVE_OK;
-    if (scene->explain != NULL && is_approximate(scene->given)) {
-        error = make_database(source, scene, message);
-    }
-    if (source->made.database != NULL && error == VARVE_OK) {
-        scene->exact = source->made.database;
-        error = command_hide(context, scene->exact, operands, message);
-    } else if (error == VARVE_ERROR_FORMAT) {
-        error = VARVE_OK; /* it does not come out again: sizes as they were asked for */
-    }
+    int error = load_scene(context, source, scene, explained, message);
     if (error == VARVE_OK) {
-        error = oom_scene_load(scene, source->values->device, message);
-        if (error == VARVE_OK && source->values->json) {
+        oom_scene_describe(scene, source->values->device);
+        if (source->values->json) {
             oom_print_json(context->out, scene, source->path, explained);
-        } else if (error == VARVE_OK) {
+        } else {
             oom_print_text(context->out, scene, explained);
         }
-        error = error == VARVE_OK ? database_error(scene->exact, message) : error;
-        oom_scene_free(scene);
     }
+    oom_scene_free(scene);
     explain_close(scene->explain);
     free(policy);
     return error;
@@ -156,71 +155,67 @@ static bool history_has_failures(const struct source *source)
     return has;
 }
 
-static bool has_failures(const struct source *source, struct database *given)
+static bool has_failures(const struct source *source)
 {
+    if (source->database == NULL) {
+        return history_has_failures(source);
+    }
     struct cursor cursor;
-    cursor_open(&cursor, given, "SELECT 1 FROM oom WHERE ?1 < 0 OR device = ?1 LIMIT 1");
+    cursor_open(&cursor, source->database, "SELECT 1 FROM oom WHERE ?1 < 0 OR device = ?1 LIMIT 1");
     cursor_bind_integer(&cursor, 1, source->values->device);
     bool has = cursor_next(&cursor);
     cursor_close(&cursor);
     return has;
 }
 
-/* Of a snapshot without failures nothing need be imported: scene->given stays NULL. */
-static int open_source(struct source *source, struct oom_scene *scene, struct varve_message *message)
+static int open_source(struct source *source, struct varve_message *message)
 {
     if (history_is_database(source->path)) {
-        int error = database_open(source->path, DATABASE_DERIVED, &source->imported.database, message);
-        scene->given = scene->exact = source->imported.database;
-        return error;
+        return database_open(source->path, DATABASE_DERIVED, &source->database, message);
     }
-    int error = history_read_pytorch(source->path, &source->history, &source->progress, message);
-    if (error == VARVE_OK && history_has_failures(source)) {
-        error = imported_open(source->history, source->path, &source->imported, &source->progress, message);
-        scene->given = scene->exact = source->imported.database;
-    }
-    return error;
+    return history_read_pytorch(source->path, &source->history, &source->progress, message);
 }
 
-static int answer_source(struct command_context *context, struct source *source, struct oom_scene *scene,
-                         const struct operands *operands, struct varve_message *message)
+static int answer_source(struct command_context *context, struct source *source, const struct operands *operands,
+                         struct varve_message *message)
 {
-    int error = VARVE_OK;
-    if (scene->given != NULL) {
-        command_say_imported(context, scene->given);
-        error = command_hide(context, scene->given, operands, message);
+    struct oom_scene scene = {.database = source->database, .reason = "there is nothing to replay"};
+    int error = hidden_patterns(operands->hidden.items, (size_t)operands->hidden.count, &source->hidden, message);
+    if (source->database != NULL) {
+        command_say_imported(context, source->database);
+        VARVE_THEN(error, command_hide(context, source->database, operands, message));
     } else {
         command_say_inferred(context, source->path, source->history);
     }
-    if (error == VARVE_OK && (scene->given == NULL || !has_failures(source, scene->given))) {
+    if (error == VARVE_OK && !has_failures(source)) {
         if (source->values->json) {
-            oom_print_json(context->out, scene, source->path, 0);
+            oom_print_json(context->out, &scene, source->path, 0);
         } else {
-            oom_print_text(context->out, scene, 0);
+            oom_print_text(context->out, &scene, 0);
         }
     } else if (error == VARVE_OK) {
-        error = explain_scene(context, source, scene, operands, message);
+        error = explain_scene(context, source, &scene, message);
     }
-    if (error == VARVE_OK && scene->given != NULL) {
-        error = database_error(scene->given, message);
-    }
-    return error;
+    return error == VARVE_OK && source->database != NULL ? database_error(source->database, message) : error;
 }
 
 static int command_oom_run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     struct source *source = memory_resize(NULL, sizeof(*source));
-    struct oom_scene scene = {.reason = "there is nothing to replay"};
     struct varve_message message = {""};
     *source = (struct source){.values = values_untyped, .path = operands->items[0]};
     command_progress(context, &source->progress, false);
-    int error = open_source(source, &scene, &message);
-    VARVE_THEN(error, answer_source(context, source, &scene, operands, &message));
+    int error = open_source(source, &message);
+    VARVE_THEN(error, answer_source(context, source, operands, &message));
     progress_end(&source->progress);
     int status = error == VARVE_OK
                      ? 0
                      : command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
-    close_source(source);
+    if (source->database != NULL) {
+        database_close(source->database);
+    }
+    varve_plumbing_close(source->hidden);
+    history_free(source->history);
     free(source);
     return status;
 }

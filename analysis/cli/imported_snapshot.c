@@ -32,7 +32,7 @@ int imported_read(const char *path, struct history **history_out, struct progres
     return is_one ? history_read_pytorch(path, history_out, progress, message) : VARVE_OK;
 }
 
-int imported_folder(struct imported *imported, struct varve_message *message)
+static int imported_folder(struct imported *imported, struct varve_message *message)
 {
     const char *parent = getenv("TMPDIR");
     char path[4096 + 16];
@@ -44,53 +44,22 @@ int imported_folder(struct imported *imported, struct varve_message *message)
     return error;
 }
 
-static void imported_snapshot_name_database(const struct imported *imported, char *path, size_t bytes)
-{
-    snprintf(path, bytes, "%s/imported.db", imported->folder);
-}
-
-static int imported_snapshot_begin(const struct history *history, const char *path, struct imported *imported,
-                                   struct progress *progress, struct varve_writer **writer_out,
-                                   struct varve_message *message)
-{
-    struct import_result ignored;
-    char database[sizeof(imported->folder) + 16];
-    *imported = (struct imported){NULL, ""};
-    int error = imported_folder(imported, message);
-    imported_snapshot_name_database(imported, database, sizeof(database));
-    VARVE_THEN(error, import_pytorch_begin(history, path, database, false, progress, &ignored, writer_out, message));
-    return error;
-}
-
-static int imported_snapshot_finish(struct varve_writer *writer, const char *path, struct imported *imported,
-                                    struct progress *progress, struct varve_message *message)
-{
-    char database[sizeof(imported->folder) + 16];
-    imported_snapshot_name_database(imported, database, sizeof(database));
-    int error = varve_writer_finish(writer, progress_step, progress, message);
-    VARVE_THEN(error, database_open(database, DATABASE_DERIVED, &imported->database, message));
-    if (error == VARVE_OK) {
-        database_call(imported->database, path);
-    }
-    return error;
-}
-
-int imported_open(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
-                  struct varve_message *message)
-{
-    struct varve_writer *writer = NULL;
-    int error = imported_snapshot_begin(history, path, imported, progress, &writer, message);
-    VARVE_THEN(error, imported_snapshot_finish(writer, path, imported, progress, message));
-    return error;
-}
-
 int imported_take(struct history *history, const char *path, struct imported *imported, struct progress *progress,
                   struct varve_message *message)
 {
     struct varve_writer *writer = NULL;
-    int error = imported_snapshot_begin(history, path, imported, progress, &writer, message);
+    struct import_result ignored;
+    char database[sizeof(imported->folder) + 16];
+    *imported = (struct imported){NULL, ""};
+    int error = imported_folder(imported, message);
+    snprintf(database, sizeof(database), "%s/imported.db", imported->folder);
+    VARVE_THEN(error, import_pytorch_begin(history, path, database, false, progress, &ignored, &writer, message));
     history_free(history);
-    VARVE_THEN(error, imported_snapshot_finish(writer, path, imported, progress, message));
+    VARVE_THEN(error, varve_writer_finish(writer, progress_step, progress, message));
+    VARVE_THEN(error, database_open(database, DATABASE_DERIVED, &imported->database, message));
+    if (error == VARVE_OK) {
+        database_call(imported->database, path);
+    }
     return error;
 }
 

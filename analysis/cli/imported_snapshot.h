@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A snapshot of PyTorch for commands that answer from databases: it is imported below TMPDIR, and the database goes
- * with the answer. Called by command.c and command_oom.c.
+ * with the answer. Called by command.c.
  */
 #ifndef VARVE_ANALYSIS_CLI_IMPORTED_SNAPSHOT_H
 #define VARVE_ANALYSIS_CLI_IMPORTED_SNAPSHOT_H
@@ -23,15 +23,10 @@ struct imported {
 /// it begins otherwise. Owner: the caller, by history_free. Errors: those of history_read_pytorch.
 int imported_read(const char *path, struct history **history_out, struct progress *progress,
                   struct varve_message *message);
-/// The database of a history that was read from `path`; the caller owes imported_close in any case. Errors: those of
-/// import_pytorch and of the writer.
-int imported_open(const struct history *history, const char *path, struct imported *imported, struct progress *progress,
-                  struct varve_message *message);
-/// The same of a history that is not needed any more: it is taken, and gone before most memory is.
+/// The database of a history that was read from `path`; the history is taken, and gone before most memory is needed.
+/// The caller owes imported_close in any case. Errors: those of import_pytorch and of the writer.
 int imported_take(struct history *history, const char *path, struct imported *imported, struct progress *progress,
                   struct varve_message *message);
-/// An empty folder for a database that the command makes otherwise.
-int imported_folder(struct imported *imported, struct varve_message *message);
 void imported_close(struct imported *imported);
 
 #endif

@@ -2,33 +2,31 @@
 #include "analysis/cli/oom_print.h"
 
 #include "analysis/base/json_writer.h"
-#include "analysis/query/database.h"
 
 static int64_t known(uint64_t number, uint64_t unknown)
 {
     return number == unknown ? -1 : (int64_t)number;
 }
 
-static struct cJSON *oom_print_blocks_json(struct oom_scene *scene, const struct oom_request *request,
-                                           const struct varve_layout_block *blocks, uint64_t count)
+static struct cJSON *oom_print_blocks_json(const struct oom_request *request, const struct varve_layout_block *blocks,
+                                           const struct oom_holder *holders, uint64_t count)
 {
     struct cJSON *array = json_array();
     for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
-        struct owner owner = oom_scene_owner(scene, request, &blocks[i]);
+        const struct owner *owner = &holders[i].owner;
         struct cJSON *block = json_object();
-        bool has_age = owner.alloc_seq > 0;
+        bool has_age = owner->alloc_seq > 0;
         json_integer(block, "address", (int64_t)blocks[i].addr);
         json_integer(block, "size", (int64_t)blocks[i].extent);
-        json_integer_or_null(block, "age_ns", has_age ? request->ts_ns - owner.alloc_ns : -1);
-        json_integer_or_null(block, "age_allocations",
-                             has_age ? oom_scene_allocations(scene, request, owner.alloc_seq) : -1);
-        owner_json(block, &owner);
+        json_integer_or_null(block, "age_ns", has_age ? request->ts_ns - owner->alloc_ns : -1);
+        json_integer_or_null(block, "age_allocations", has_age ? holders[i].allocations : -1);
+        owner_json(block, owner);
         json_append(array, block);
     }
     return array;
 }
 
-static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_request *request)
+static struct cJSON *freeing_json(const struct oom_request *request)
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
     if (freeing->blocks == 0) {
@@ -38,11 +36,11 @@ static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_requ
     json_integer(object, "blocks", (int64_t)freeing->blocks);
     json_integer(object, "bytes", (int64_t)freeing->bytes);
     json_integer(object, "result", (int64_t)freeing->result);
-    json_add(object, "first", oom_print_blocks_json(scene, request, freeing->first, freeing->blocks));
+    json_add(object, "first", oom_print_blocks_json(request, freeing->first, request->freeing, freeing->blocks));
     return object;
 }
 
-static struct cJSON *segment_json(struct oom_scene *scene, const struct oom_request *request)
+static struct cJSON *segment_json(const struct oom_request *request)
 {
     const struct failure_segment *best = &request->failure.best;
     if (best->bytes == 0) {
@@ -55,16 +53,15 @@ static struct cJSON *segment_json(struct oom_scene *scene, const struct oom_requ
     json_integer(object, "largest_free", (int64_t)best->largest);
     json_integer(object, "blocks", (int64_t)best->blocks);
     json_integer(object, "block_bytes", (int64_t)best->block_bytes);
-    json_add(object, "first", oom_print_blocks_json(scene, request, best->first, best->blocks));
+    json_add(object, "first", oom_print_blocks_json(request, best->first, request->best, best->blocks));
     return object;
 }
 
-static struct cJSON *oom_print_sites_json(struct oom_scene *scene, const struct oom_request *request)
+static struct cJSON *oom_print_sites_json(const struct oom_request *request)
 {
-    struct oom_site sites[OOM_SITES_MAX];
-    size_t count = oom_scene_sites(scene, request, sites);
+    const struct oom_site *sites = request->sites;
     struct cJSON *array = json_array();
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < request->site_count; i++) {
         struct cJSON *object = json_object();
         json_integer(object, "bytes", sites[i].bytes);
         json_integer(object, "blocks", sites[i].blocks);
@@ -74,7 +71,7 @@ static struct cJSON *oom_print_sites_json(struct oom_scene *scene, const struct 
     return array;
 }
 
-static struct cJSON *memory_json(struct oom_scene *scene, const struct oom_request *request)
+static struct cJSON *memory_json(const struct oom_request *request)
 {
     const struct oom_memory *memory = &request->memory;
     const struct failure *failure = &request->failure;
@@ -98,10 +95,10 @@ static struct cJSON *memory_json(struct oom_scene *scene, const struct oom_reque
     json_integer(object, "largest_with_pending", (int64_t)memory->with_pending);
     json_integer(object, "block_needed", (int64_t)memory->rounded);
     json_integer(object, "segment_needed", (int64_t)memory->segment);
-    json_add(object, "freeing", freeing_json(scene, request));
-    json_add(object, "best_segment", segment_json(scene, request));
+    json_add(object, "freeing", freeing_json(request));
+    json_add(object, "best_segment", segment_json(request));
     json_integer(object, "must_go", (int64_t)oom_excess(memory));
-    json_add(object, "largest_sites", oom_print_sites_json(scene, request));
+    json_add(object, "largest_sites", oom_print_sites_json(request));
     return object;
 }
 
@@ -168,12 +165,11 @@ static struct cJSON *served_json(struct oom_scene *scene, const struct oom_reque
     return object;
 }
 
-static struct cJSON *stages_json(struct oom_scene *scene, const struct oom_request *request)
+static struct cJSON *stages_json(const struct oom_request *request)
 {
-    struct oom_stage stages[OOM_STAGES_MAX];
-    size_t count = oom_scene_stages(scene, request, stages);
+    const struct oom_stage *stages = request->stages;
     struct cJSON *array = json_array();
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < request->stage_count; i++) {
         struct cJSON *object = json_object();
         json_text(object, "stage", stages[i].name);
         json_integer(object, "seq", stages[i].seq);
@@ -186,7 +182,6 @@ static struct cJSON *stages_json(struct oom_scene *scene, const struct oom_reque
 static struct cJSON *request_json(struct oom_scene *scene, const struct oom_request *request, bool is_explained)
 {
     struct cJSON *object = json_object();
-    struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
     json_integer(object, "seq", request->seq);
     json_integer(object, "ts_ns", request->ts_ns);
     json_integer(object, "device", request->request.device);
@@ -199,9 +194,9 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     json_integer_or_null(object, "reserved",
                          request->failure.is_known || request->reserved > 0 ? request->reserved : -1);
     json_integer_or_null(object, "largest_free", request->largest_free);
-    owner_json(object, &owner);
-    json_add(object, "memory", memory_json(scene, request));
-    json_add(object, "stages", stages_json(scene, request));
+    owner_json(object, &request->owner);
+    json_add(object, "memory", memory_json(request));
+    json_add(object, "stages", stages_json(request));
     char cause[OOM_SENTENCE_BYTES];
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);

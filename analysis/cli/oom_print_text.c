@@ -8,7 +8,6 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/table.h"
 #include "analysis/query/segment_query.h"
-#include "analysis/query/database.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -40,27 +39,23 @@ static void line(FILE *out, const char *label, const char *format, ...)
 
 /* ---- what happened ---- */
 
-static void print_request(FILE *out, struct oom_scene *scene, const struct oom_request *request)
+static void print_request(FILE *out, const struct oom_request *request)
 {
-    const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
-    struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
     char text[OWNER_TEXT_BYTES];
     snprintf(text, sizeof(text),
              "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for",
              COUNT(request->seq), format_duration(request->ts_ns).text, request->request.device, request->pid,
              request->tid, EXACT(request->requested));
     format_print_wrapped(out, text, 0);
-    owner_text(&owner, OWNER_COLUMNS, text);
+    owner_text(&request->owner, OWNER_COLUMNS, text);
     if (text[0] != '\0') {
         line(out, "by", "%s", text);
     }
     if (!request->failure.is_known) {
         return;
     }
-    char pool[POOL_NAME_BYTES];
-    pool_name(scene->exact, &part, request->request.pool, pool);
     line(out, "needs", "a block of %s in pool %s of stream %u, or a new segment of %s", EXACT(request->memory.rounded),
-         pool, (unsigned)request->request.stream, BYTES(request->memory.segment));
+         request->pool, (unsigned)request->request.stream, BYTES(request->memory.segment));
 }
 
 static void print_memory(FILE *out, const struct oom_scene *scene, const struct oom_request *request)
@@ -105,11 +100,11 @@ static const char *reason_of_none(const struct oom_scene *scene, const char *sta
     return "not during a capture";
 }
 
-static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_request *request)
+static void print_stages(FILE *out, const struct oom_scene *scene, const struct oom_request *request)
 {
     static const char *const names[] = {"callbacks", "gc", "release_available", "release_cached"};
-    struct oom_stage stages[OOM_STAGES_MAX];
-    size_t count = oom_scene_stages(scene, request, stages);
+    const struct oom_stage *stages = request->stages;
+    size_t count = request->stage_count;
     if (count == 0) {
         line(out, "tried", "the trace has no stage of the chain in front of it");
         return;
@@ -141,18 +136,17 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
 
 /* ---- what was in the way ---- */
 
-static void print_block(FILE *out, struct oom_scene *scene, const struct oom_request *request,
-                        const struct varve_layout_block *block)
+static void print_block(FILE *out, const struct oom_request *request, const struct varve_layout_block *block,
+                        const struct oom_holder *holder)
 {
-    struct owner owner = oom_scene_owner(scene, request, block);
+    const struct owner *owner = &holder->owner;
     char text[OWNER_TEXT_BYTES];
     const char *state = block->state == VARVE_LAYOUT_PENDING ? ", pending" : "";
-    owner_text(&owner, OWNER_COLUMNS, text);
+    owner_text(owner, OWNER_COLUMNS, text);
     char age[80] = "";
-    if (owner.alloc_seq > 0) {
+    if (owner->alloc_seq > 0) {
         snprintf(age, sizeof(age), ", %.20s and %.20s allocations old",
-                 format_duration(request->ts_ns - owner.alloc_ns).text,
-                 COUNT(oom_scene_allocations(scene, request, owner.alloc_seq)));
+                 format_duration(request->ts_ns - owner->alloc_ns).text, COUNT(holder->allocations));
     }
     fprintf(out, "%*s  %#-14" PRIx64 " %10s%s%s\n", INDENT, "", block->addr, BYTES(block->extent), state, age);
     if (text[0] != '\0') {
@@ -160,18 +154,18 @@ static void print_block(FILE *out, struct oom_scene *scene, const struct oom_req
     }
 }
 
-static void oom_text_print_blocks(FILE *out, struct oom_scene *scene, const struct oom_request *request,
-                                  const struct varve_layout_block *blocks, uint64_t count)
+static void oom_text_print_blocks(FILE *out, const struct oom_request *request, const struct varve_layout_block *blocks,
+                                  const struct oom_holder *holders, uint64_t count)
 {
     for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
-        print_block(out, scene, request, &blocks[i]);
+        print_block(out, request, &blocks[i], &holders[i]);
     }
     if (count > FAILURE_BLOCKS_MAX) {
         fprintf(out, "%*s  and %s more\n", INDENT, "", COUNT(count - FAILURE_BLOCKS_MAX));
     }
 }
 
-static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_request *request)
+static void print_hole(FILE *out, const struct oom_request *request)
 {
     const struct failure *failure = &request->failure;
     const struct failure_freeing *freeing = &failure->freeing;
@@ -187,22 +181,22 @@ static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_requ
         line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
              format_plural((int64_t)freeing->blocks, "block", "blocks"), BYTES(freeing->bytes),
              freeing->blocks == 1 ? "it" : "them", BYTES(freeing->result));
-        oom_text_print_blocks(out, scene, request, freeing->first, freeing->blocks);
+        oom_text_print_blocks(out, request, freeing->first, request->freeing, freeing->blocks);
     } else {
         line(out, "blocked by",
              "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
              BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
              format_plural((int64_t)best->blocks, "block", "blocks"));
-        oom_text_print_blocks(out, scene, request, best->first, best->blocks);
+        oom_text_print_blocks(out, request, best->first, request->best, best->blocks);
     }
 }
 
 /* ---- what would have served it ---- */
 
-static void print_excess(FILE *out, struct oom_scene *scene, const struct oom_request *request)
+static void print_excess(FILE *out, const struct oom_request *request)
 {
-    struct oom_site sites[OOM_SITES_MAX];
-    size_t count = oom_scene_sites(scene, request, sites);
+    const struct oom_site *sites = request->sites;
+    size_t count = request->site_count;
     line(out, "served by", "nothing, under this limit: %s of what is in use would have to go%s",
          EXACT(oom_excess(&request->memory)), count > 0 ? "; most is of" : "");
     for (size_t i = 0; i < count; i++) {
@@ -324,7 +318,7 @@ static void print_served(FILE *out, struct oom_scene *scene, const struct oom_re
 {
     bool is_played = scene->explain != NULL && request->number != OOM_NO_FAILURE;
     if (request->failure.is_known && oom_excess(&request->memory) > 0) {
-        print_excess(out, scene, request);
+        print_excess(out, request);
     } else if (is_played && explain_fails_again(scene->explain, request->number)) {
         print_answers(out, scene, request);
     } else if (is_played) {
@@ -344,14 +338,14 @@ static void print_served(FILE *out, struct oom_scene *scene, const struct oom_re
 
 static void print_explained(FILE *out, struct oom_scene *scene, const struct oom_request *request)
 {
-    print_request(out, scene, request);
+    print_request(out, request);
     print_memory(out, scene, request);
     print_stages(out, scene, request);
     char cause[OOM_SENTENCE_BYTES];
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
         line(out, "cause", "%s", cause);
-        print_hole(out, scene, request);
+        print_hole(out, request);
     }
     print_served(out, scene, request);
     fprintf(out, "  varve segments --at %" PRId64 " shows the memory of that moment\n", request->seq);

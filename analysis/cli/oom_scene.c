@@ -1,25 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A snapshot, which is imported, has neither sizes of blocks nor stages: following its history gives both. The rows of
- * the database that was given and those of the one that was made are the same requests, in the same order.
- */
+/* The rows of a database that a snapshot was imported into are the requests of its history, in the same order. */
 #include "analysis/cli/oom_print.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/history/history_database.h"
-#include "analysis/base/progress.h"
 #include "analysis/query/database.h"
-#include "analysis/replay/history_writer.h"
 #include "base/error.h"
 #include "trace/layout.h"
-#include "trace/writer.h"
 
 #include "statements_generated.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#define DETAILS_MAX 50 /* requests whose memory is looked at: each is a state to rebuild */
 
 static void open_rows(struct cursor *cursor, struct database *database, int64_t device)
 {
@@ -30,14 +21,21 @@ static void open_rows(struct cursor *cursor, struct database *database, int64_t 
     cursor_bind_integer(cursor, 1, device);
 }
 
-static void read_row(struct oom_scene *scene, struct cursor *cursor)
+struct oom_request *oom_scene_add(struct oom_scene *scene, const struct oom_request *request)
 {
     scene->requests = memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
-    struct oom_request *request = &scene->requests[scene->count++];
-    *request = (struct oom_request){
+    struct oom_request *added = &scene->requests[scene->count++];
+    *added = *request;
+    added->number = OOM_NO_FAILURE;
+    added->request.rounded = varve_alloc_block_size(NULL, &scene->config, (uint64_t)request->requested);
+    return added;
+}
+
+static void read_row(struct oom_scene *scene, struct cursor *cursor)
+{
+    const struct oom_request request = {
         .request = {.seq = cursor_integer(cursor, 0),
                     .device = cursor_integer(cursor, 2),
-                    .rounded = varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
                     .process_id = cursor_integer(cursor, 11),
                     .stream = (uint16_t)cursor_integer(cursor, 12),
                     .pool = (uint16_t)cursor_integer(cursor, 13)},
@@ -49,31 +47,25 @@ static void read_row(struct oom_scene *scene, struct cursor *cursor)
         .allocated = cursor_integer(cursor, 6),
         .reserved = cursor_integer(cursor, 7),
         .largest_free = cursor_is_null(cursor, 8) ? -1 : cursor_integer(cursor, 8),
-        .callsite_id = cursor_integer(cursor, 9),
+        .owner = {.callsite_id = cursor_integer(cursor, 9)},
         .thread_id = cursor_integer(cursor, 10),
-        .number = OOM_NO_FAILURE,
     };
+    oom_scene_add(scene, &request);
 }
 
-static void read_config(struct oom_scene *scene)
+void oom_scene_configure(struct oom_scene *scene, const char *text)
 {
     struct varve_message ignored = {""};
-    char *text = database_meta(scene->exact, "allocator.conf");
     varve_alloc_config_init(&scene->config);
     if (text != NULL && varve_alloc_config_parse(text, &scene->config, &ignored) != VARVE_OK) {
-        varve_alloc_config_init(&scene->config); /* in the words of another version */
+        varve_alloc_config_init(&scene->config);
     }
-    free(text);
 }
 
-/* The numbers and names of the database that people have. */
-static void read_given(struct oom_scene *scene, int64_t device)
+void oom_scene_number(struct oom_scene *scene, int64_t device)
 {
-    if (scene->given == scene->exact) {
-        return;
-    }
     struct cursor cursor;
-    open_rows(&cursor, scene->given, device);
+    open_rows(&cursor, scene->database, device);
     size_t i = 0;
     for (; cursor_next(&cursor) && i < scene->count; i++) {
         scene->requests[i].seq = cursor_integer(&cursor, 0);
@@ -110,8 +102,8 @@ static uint64_t oom_scene_limit_of(const struct oom_scene *scene)
 {
     static const char *const keys[] = {"replay.memory_limit", "replay.capacity"};
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && limit == 0; i++) {
-        char *text = database_meta(scene->exact, keys[i]);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && limit == 0 && scene->database != NULL; i++) {
+        char *text = database_meta(scene->database, keys[i]);
         limit = text != NULL ? strtoull(text, NULL, 10) : 0;
         free(text);
     }
@@ -131,7 +123,10 @@ static uint64_t device_free_of(const struct oom_scene *scene, const struct oom_r
 static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 {
     struct cursor cursor;
-    cursor_open(&cursor, scene->given, "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
+    if (scene->database == NULL) {
+        return 0;
+    }
+    cursor_open(&cursor, scene->database, "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, device);
     uint64_t bytes = 0;
     if (cursor_next(&cursor) && cursor_integer(&cursor, 0) > 0) {
@@ -141,7 +136,7 @@ static uint64_t device_total(const struct oom_scene *scene, int64_t device)
     return bytes;
 }
 
-static void describe_memory(struct oom_scene *scene, struct oom_request *request)
+static void describe_memory(const struct oom_scene *scene, struct oom_request *request)
 {
     const struct failure *failure = &request->failure;
     request->memory = (struct oom_memory){
@@ -165,6 +160,24 @@ static void describe_memory(struct oom_scene *scene, struct oom_request *request
     };
 }
 
+void oom_scene_describe(struct oom_scene *scene, int64_t device)
+{
+    if (scene->explain != NULL) {
+        find_failures(scene, device);
+    }
+    for (size_t i = 0; i < scene->count && i < OOM_DETAILS_MAX; i++) {
+        describe_memory(scene, &scene->requests[i]);
+    }
+}
+
+void oom_scene_free(struct oom_scene *scene)
+{
+    owners_free(scene->owners);
+    free(scene->requests);
+}
+
+/* ---- what is looked up in a database ---- */
+
 static void oom_scene_want_blocks(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
@@ -177,157 +190,96 @@ static void oom_scene_want_blocks(struct oom_scene *scene, const struct oom_requ
     }
 }
 
-int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message *message)
-{
-    scene->owners = owners_new();
-    read_config(scene);
-    struct cursor cursor;
-    open_rows(&cursor, scene->exact, device);
-    while (cursor_next(&cursor)) {
-        read_row(scene, &cursor);
-    }
-    cursor_close(&cursor);
-    read_given(scene, device);
-    if (scene->explain != NULL) {
-        find_failures(scene, device);
-    }
-    int error = VARVE_OK;
-    for (size_t i = 0; i < scene->count && i < DETAILS_MAX && error == VARVE_OK; i++) {
-        struct oom_request *request = &scene->requests[i];
-        error = failure_load(&request->failure, scene->exact, &request->request, message);
-        describe_memory(scene, request);
-        oom_scene_want_blocks(scene, request);
-    }
-    owners_load(scene->owners, scene->exact);
-    return error == VARVE_OK ? database_error(scene->exact, message) : error;
-}
-
-void oom_scene_free(struct oom_scene *scene)
-{
-    owners_free(scene->owners);
-    free(scene->requests);
-}
-
-/* ---- what is looked up for a request that is printed ---- */
-
-size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request, struct oom_site sites[OOM_SITES_MAX])
+static void load_sites(struct oom_scene *scene, struct oom_request *request)
 {
     struct cursor cursor;
-    cursor_open(&cursor, scene->exact, sql_oom_sites);
+    cursor_open(&cursor, scene->database, sql_oom_sites);
     cursor_bind_integer(&cursor, 1, request->request.device);
     cursor_bind_integer(&cursor, 2, request->request.process_id);
     cursor_bind_integer(&cursor, 3, request->request.seq);
     cursor_bind_integer(&cursor, 4, OOM_SITES_MAX);
-    size_t count = 0;
-    while (cursor_next(&cursor) && count < OOM_SITES_MAX) {
-        sites[count++] =
-            (struct oom_site){.owner = owner_of_callsite(scene->owners, scene->exact, cursor_integer(&cursor, 0)),
+    while (cursor_next(&cursor) && request->site_count < OOM_SITES_MAX) {
+        request->sites[request->site_count++] =
+            (struct oom_site){.owner = owner_of_callsite(scene->owners, scene->database, cursor_integer(&cursor, 0)),
                               .bytes = cursor_integer(&cursor, 1),
                               .blocks = cursor_integer(&cursor, 2)};
     }
     cursor_close(&cursor);
-    return count;
 }
 
-int64_t oom_scene_allocations(struct oom_scene *scene, const struct oom_request *request, int64_t seq)
+static void load_holders(struct oom_scene *scene, const struct oom_request *request,
+                         const struct varve_layout_block *blocks, uint64_t count, struct oom_holder *holders)
 {
+    const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
     struct cursor cursor;
-    cursor_open(&cursor, scene->exact, sql_oom_allocations_between);
-    cursor_bind_integer(&cursor, 1, request->request.device);
-    cursor_bind_integer(&cursor, 2, seq);
-    cursor_bind_integer(&cursor, 3, request->request.seq);
-    int64_t count = 0;
-    if (cursor_next(&cursor)) {
-        count = cursor_integer(&cursor, 0);
+    cursor_open(&cursor, scene->database, sql_oom_allocations_between);
+    for (size_t i = 0; i < count && i < FAILURE_BLOCKS_MAX; i++) {
+        holders[i].owner = owners_of(scene->owners, &part, blocks[i].addr, request->request.seq);
+        cursor_bind_integer(&cursor, 1, request->request.device);
+        cursor_bind_integer(&cursor, 2, holders[i].owner.alloc_seq);
+        cursor_bind_integer(&cursor, 3, request->request.seq);
+        if (holders[i].owner.alloc_seq > 0 && cursor_next(&cursor)) {
+            holders[i].allocations = cursor_integer(&cursor, 0);
+        }
+        cursor_reset(&cursor);
     }
     cursor_close(&cursor);
-    return count;
 }
 
-size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *request,
-                        struct oom_stage stages[OOM_STAGES_MAX])
+static void load_stages(struct oom_scene *scene, struct oom_request *request)
 {
     struct cursor cursor;
-    cursor_open(&cursor, scene->exact, sql_oom_stages);
+    cursor_open(&cursor, scene->database, sql_oom_stages);
     cursor_bind_integer(&cursor, 1, request->request.seq);
     cursor_bind_integer(&cursor, 2, request->thread_id);
     cursor_bind_integer(&cursor, 3, request->request.device);
     cursor_bind_integer(&cursor, 4, OOM_STAGES_MAX);
-    size_t count = 0;
-    while (cursor_next(&cursor) && count < OOM_STAGES_MAX) {
+    while (cursor_next(&cursor) && request->stage_count < OOM_STAGES_MAX) {
+        struct oom_stage *stage = &request->stages[request->stage_count++];
         const char *name = cursor_text(&cursor, 0);
-        snprintf(stages[count].name, sizeof(stages[count].name), "%s", name != NULL ? name : "?");
-        stages[count].seq = cursor_integer(&cursor, 1);
-        stages[count++].bytes_freed = cursor_integer(&cursor, 2);
+        snprintf(stage->name, sizeof(stage->name), "%s", name != NULL ? name : "?");
+        stage->seq = cursor_integer(&cursor, 1);
+        stage->bytes_freed = cursor_integer(&cursor, 2);
     }
     cursor_close(&cursor);
-    return count;
 }
 
-struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_request *request,
-                             const struct varve_layout_block *block)
+/* After owners_load. */
+static void load_details(struct oom_scene *scene, struct oom_request *request)
 {
     const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
-    return owners_of(scene->owners, &part, block->addr, request->request.seq);
+    const struct failure *failure = &request->failure;
+    request->owner = owner_of_callsite(scene->owners, scene->database, request->owner.callsite_id);
+    load_stages(scene, request);
+    if (failure->is_known) {
+        pool_name(scene->database, &part, request->request.pool, request->pool);
+        load_holders(scene, request, failure->freeing.first, failure->freeing.blocks, request->freeing);
+        load_holders(scene, request, failure->best.first, failure->best.blocks, request->best);
+        load_sites(scene, request);
+    }
 }
 
-/* ---- the database of a history's decisions ---- */
-
-/* What is inferred of a history that comes out again; NULL: it does not. */
-static struct replay_inference *oom_scene_follow(const struct history *history, struct replay_options *options)
+int oom_scene_load(struct oom_scene *scene, int64_t device, size_t detailed, struct varve_message *message)
 {
-    const uint64_t limits[] = {options->memory_limit, 0};
-    struct replay_inference *inference;
-    struct replay_result result;
-    struct varve_message ignored = {""};
-    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
-        options->memory_limit = limits[i];
-        if (replay_infer(history, options, &inference, &result, &ignored) != VARVE_OK) {
-            continue;
-        }
-        if (result.mismatches == 0 && result.segments_equal) {
-            return inference;
-        }
-        replay_inference_free(inference);
+    char *conf = database_meta(scene->database, "allocator.conf");
+    scene->owners = owners_new();
+    oom_scene_configure(scene, conf);
+    free(conf);
+    struct cursor cursor;
+    open_rows(&cursor, scene->database, device);
+    while (cursor_next(&cursor)) {
+        read_row(scene, &cursor);
     }
-    return NULL;
-}
-
-static int write_decisions(const struct history *history, const struct replay_inference *inference,
-                           struct replay_options *options, struct varve_writer *writer, struct varve_message *message)
-{
-    struct history_settings settings;
-    int error = replay_settings(history, NULL, &settings, message);
-    if (error != VARVE_OK) {
-        return error;
+    cursor_close(&cursor);
+    int error = VARVE_OK;
+    for (size_t i = 0; i < scene->count && i < OOM_DETAILS_MAX && error == VARVE_OK; i++) {
+        struct oom_request *request = &scene->requests[i];
+        error = failure_load(&request->failure, scene->database, &request->request, message);
+        oom_scene_want_blocks(scene, request);
     }
-    struct history_writer *records = history_writer_new(writer, history);
-    options->output = history_writer_output(records);
-    history_write_settings(writer, &settings, history_writer_begin_us(records));
-    struct replay_result result;
-    error = replay_play(inference, options, &result, message);
-    history_writer_free(records);
-    return error;
-}
-
-int oom_scene_write(const struct history *history, uint64_t limit, const char *path, struct progress *progress,
-                    struct varve_message *message)
-{
-    struct replay_options options = {.memory_limit = limit, .follow = true, .progress = progress};
-    struct replay_inference *inference = oom_scene_follow(history, &options);
-    if (inference == NULL) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "the recorded decisions do not come out again");
+    owners_load(scene->owners, scene->database);
+    for (size_t i = 0; i < scene->count && i < detailed; i++) {
+        load_details(scene, &scene->requests[i]);
     }
-    struct varve_writer *writer;
-    int error = varve_writer_open(path, false, &writer, message);
-    if (error == VARVE_OK) {
-        error = write_decisions(history, inference, &options, writer, message);
-        if (error == VARVE_OK) {
-            error = varve_writer_finish(writer, progress_step, progress, message);
-        } else {
-            varve_writer_abandon(writer);
-        }
-    }
-    replay_inference_free(inference);
-    return error;
+    return error == VARVE_OK ? database_error(scene->database, message) : error;
 }

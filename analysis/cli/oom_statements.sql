@@ -5,7 +5,8 @@
 SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN callsite c
     ON c.id = a.callsite_id WHERE a.domain = @DOMAIN_BLOCK@ AND a.device = ?1 AND a.process_id IS ?2 AND
     a.alloc_seq <= ?3 AND (a.free_requested_seq IS NULL OR a.free_requested_seq > ?3)
-    GROUP BY coalesce(c.user_symbol_id, c.symbol_id) ORDER BY 2 DESC LIMIT ?4
+    GROUP BY coalesce(c.user_symbol_id, c.symbol_id) ORDER BY 2 DESC, coalesce(c.user_symbol_id, c.symbol_id) DESC
+    LIMIT ?4
 
 -- statement sql_oom_stages
 SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c

@@ -130,11 +130,11 @@ static void end_run(struct failure *failure, struct run *run, uint64_t wanted)
     run->count = 0;
 }
 
-static void failed_request_take_layout(struct failure *failure, const struct varve_layout *layout,
-                                       const struct failed_request *request)
+void failure_of_layout(struct failure *failure, const struct varve_layout *layout, const struct failed_request *request)
 {
     struct varve_layout_block block;
     struct run run = {0};
+    *failure = (struct failure){0};
     for (uint64_t from = 0; varve_layout_block(layout, from, &block); from = block.addr + block.extent) {
         const struct varve_layout_block *last = run.count > 0 ? &run.blocks[run.count - 1] : NULL;
         if (last != NULL && (last->segment != block.segment || last->addr + last->extent != block.addr)) {
@@ -157,6 +157,8 @@ static void failed_request_take_layout(struct failure *failure, const struct var
     }
     end_run(failure, &run, request->rounded);
     free(run.blocks);
+    /* blocks without segments: of an allocator of which requests alone were recorded */
+    failure->is_known = failure->reserved > 0 || failure->used == 0;
 }
 
 int failure_load(struct failure *failure, struct database *database, const struct failed_request *request,
@@ -167,12 +169,9 @@ int failure_load(struct failure *failure, struct database *database, const struc
     *failure = (struct failure){0};
     for (size_t i = 0; i < state.count && error == VARVE_OK; i++) {
         if (state.parts[i].process_id == request->process_id) {
-            failure->is_known = true;
-            failed_request_take_layout(failure, state.parts[i].layout, request);
+            failure_of_layout(failure, state.parts[i].layout, request);
         }
     }
-    /* blocks without segments: of an allocator of which requests alone were recorded */
-    failure->is_known = failure->is_known && (failure->reserved > 0 || failure->used == 0);
     segments_state_free(&state);
     return error;
 }

@@ -143,14 +143,14 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
     return all;
 }
 
-int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
-                  struct varve_message *message)
+int hidden_patterns(const char *const *patterns, size_t count, struct varve_plumbing **plumbing_out,
+                    struct varve_message *message)
 {
     char path[4096];
     char *text;
     int error = user_file_of_config("plumbing.txt", path, sizeof(path), &text, message);
-    *all_out = 0;
     struct varve_plumbing *plumbing = NULL;
+    *plumbing_out = NULL;
     if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {
         error = varve_plumbing_open(&plumbing);
         if (error != VARVE_OK) {
@@ -163,11 +163,25 @@ int database_hide(struct database *database, const char *const *patterns, size_t
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         error = varve_plumbing_add(plumbing, patterns[i], message);
     }
+    free(text);
+    if (error != VARVE_OK) {
+        varve_plumbing_close(plumbing);
+        return error;
+    }
+    *plumbing_out = plumbing;
+    return VARVE_OK;
+}
+
+int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
+                  struct varve_message *message)
+{
+    struct varve_plumbing *plumbing;
+    int error = hidden_patterns(patterns, count, &plumbing, message);
+    *all_out = 0;
     if (error == VARVE_OK && plumbing != NULL) {
         *all_out = choose_lines(database, plumbing);
         error = database_error(database, message);
+        varve_plumbing_close(plumbing);
     }
-    free(text);
-    varve_plumbing_close(plumbing);
     return error;
 }

@@ -11,11 +11,15 @@
 
 struct database;
 struct varve_message;
+struct varve_plumbing;
 
-/// Choose the user's lines of `database` by the built-in table, the file plumbing.txt of the configuration folder and
-/// `patterns`; without any of the latter two nothing is done. `*all_out`: the number of call sites, if none of them has
-/// a frame that is not hidden, else 0. Errors: VARVE_ERROR_INVALID (a pattern, or a line of the file), those of reading
-/// the file and the database.
+/// The built-in table with the file plumbing.txt of the configuration folder and `patterns`; NULL: there are none of
+/// either. Owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_INVALID (a pattern, or a line of the file),
+/// those of reading the file.
+int hidden_patterns(const char *const *patterns, size_t count, struct varve_plumbing **plumbing_out,
+                    struct varve_message *message);
+/// Choose the user's lines of `database` by these; without patterns nothing is done. `*all_out`: the number of call
+/// sites, if none of them has a frame that is not hidden, else 0. Errors: those above and of the database.
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
                   struct varve_message *message);
 

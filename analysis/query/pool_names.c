@@ -51,7 +51,12 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 
 void pool_name(struct database *database, const struct segments_part *part, unsigned number, char name[POOL_NAME_BYTES])
 {
-    const char *kind = pool_of(database, part, number).is_small ? "small" : "large";
+    pool_name_of(pool_of(database, part, number).is_small, number, name);
+}
+
+void pool_name_of(bool is_small, unsigned number, char name[POOL_NAME_BYTES])
+{
+    const char *kind = is_small ? "small" : "large";
     if (number < 2) {
         snprintf(name, POOL_NAME_BYTES, "%s", kind);
     } else {

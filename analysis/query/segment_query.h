@@ -107,6 +107,8 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 /// "large", "small", or with the number of a private pool: "large 2".
 void pool_name(struct database *database, const struct segments_part *part, unsigned number,
                char name[POOL_NAME_BYTES]);
+/// The same of a pool that is small or not.
+void pool_name_of(bool is_small, unsigned number, char name[POOL_NAME_BYTES]);
 
 /*
  * Who allocated the blocks of a layout: a layout knows addresses, the rows of `allocation` know call sites. All blocks
@@ -224,7 +226,10 @@ struct failure {
     struct failure_segment best; /* bytes 0: none */
 };
 
-/// Errors: those of segments_state_load.
+/// In the layout of its allocator after it failed.
+void failure_of_layout(struct failure *failure, const struct varve_layout *layout,
+                       const struct failed_request *request);
+/// The same from a database. Errors: those of segments_state_load.
 int failure_load(struct failure *failure, struct database *database, const struct failed_request *request,
                  struct varve_message *message);
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import unittest.mock
 
 from pytorch_recordings import Case, load, path_of, recording
 
@@ -69,6 +70,12 @@ class Oom(Case):
         self.assertEqual(answer["memory_limit"], capacity)
         self.assertEqual(len(answer["ooms"]), len(self.failed))
         self.assertTrue(answer["ooms"][0]["served"]["fails_again"])
+
+    def test_makes_no_database(self):
+        """A snapshot is answered from memory: nothing is written, so there need be no place for it."""
+        with unittest.mock.patch.dict(os.environ, TMPDIR=os.path.join(self.folder, "none")):
+            answer = self.answer("oom", "--timeout", 0, "--all", "--no-replay", TRACE)
+        self.assertEqual([row["seq"] for row in answer["ooms"]], [row["seq"] for row in self.answers["ooms"]])
 
     def test_without_failures(self):
         trace = path_of("multistream_record")

@@ -49,6 +49,7 @@ struct varve_writer {
     char *path;
     char *folder; /* NULL: not made yet */
     bool may_replace;
+    struct varve_writer_output output; /* of a writer without a store */
     struct store *store;
     struct derive *derive;
     struct event event; /* what the next events have in common; seq of the last one */
@@ -59,8 +60,9 @@ struct varve_writer {
     size_t process_capacity, thread_capacity;
     uint32_t callsites; /* given so far */
     struct stack_nodes nodes;
-    struct varve_plumbing *plumbing;
-    struct symbol_class *classes; /* by symbol */
+    struct varve_plumbing *own_plumbing;
+    const struct varve_plumbing *plumbing; /* that, or the caller's */
+    struct symbol_class *classes;          /* by symbol */
     size_t symbol_capacity;
     int error; /* the first one */
     struct varve_message message;
@@ -143,7 +145,7 @@ static void writer_free(struct varve_writer *writer)
         varve_publish_folder_remove(writer->folder);
     }
     stack_nodes_free(&writer->nodes);
-    varve_plumbing_close(writer->plumbing);
+    varve_plumbing_close(writer->own_plumbing);
     free(writer->classes);
     for (uint32_t i = 0; i < writer->process_count; i++) {
         free(writer->processes[i].executable);
@@ -168,7 +170,8 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to write %s", path);
     }
     writer->may_replace = replace;
-    int error = varve_plumbing_open(&writer->plumbing);
+    int error = varve_plumbing_open(&writer->own_plumbing);
+    writer->plumbing = writer->own_plumbing;
     if (error == VARVE_OK && (process_add(writer, 1) == 0 || thread_add(writer, 1, 1, NULL) == 0)) {
         error = VARVE_ERROR_NO_MEMORY;
     }
@@ -191,6 +194,21 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         return error;
     }
     unlink(name); /* it is open: nobody has to find it */
+    *writer_out = writer;
+    return VARVE_OK;
+}
+
+int varve_writer_open_output(const struct varve_writer_output *output, const struct varve_plumbing *plumbing,
+                             struct varve_writer **writer_out, struct varve_message *message)
+{
+    struct varve_writer *writer = calloc(1, sizeof(*writer));
+    *writer_out = NULL;
+    if (writer == NULL || (plumbing == NULL && varve_plumbing_open(&writer->own_plumbing) != VARVE_OK)) {
+        free(writer);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for events");
+    }
+    writer->output = *output;
+    writer->plumbing = plumbing != NULL ? plumbing : writer->own_plumbing;
     *writer_out = writer;
     return VARVE_OK;
 }
@@ -224,9 +242,10 @@ static int keep_message(struct varve_writer *writer, int code, const struct varv
     return writer->error;
 }
 
-/* Rows go into the store until the first error, which is returned; `call` is not made after it. */
-#define WRITE(writer, what, call) \
-    ((writer)->error != VARVE_OK ? (writer)->error : database_writer_keep(writer, call, what))
+/* Rows go into the store, if there is one, until the first error, which is returned; `call` is not made after it. */
+#define WRITE(writer, what, call)                                             \
+    ((writer)->store == NULL || (writer)->error != VARVE_OK ? (writer)->error \
+                                                            : database_writer_keep(writer, call, what))
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value)
 {
@@ -355,18 +374,29 @@ int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned num
 
 /* ---- call sites ---- */
 
-uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_writer_symbol *symbol)
+/* 0: there is none, by an error. */
+static uint32_t symbol_number(struct varve_writer *writer, const struct varve_writer_symbol *symbol,
+                              enum varve_frame_rank rank)
 {
     const struct store_symbol row = {
         .function = symbol->function,
         .file = symbol->file,
         .module = symbol->module,
         .line = symbol->line,
-        .rank = (uint32_t)varve_plumbing_rank(writer->plumbing, symbol),
+        .rank = (uint32_t)rank,
         .is_python = symbol->is_python,
         .is_inlined = symbol->is_inlined,
     };
-    uint32_t id = writer->error == VARVE_OK ? store_symbol(writer->store, &row) : 0;
+    if (writer->store == NULL) {
+        return writer->output.symbol != NULL ? writer->output.symbol(writer->output.context, symbol) : 1;
+    }
+    return writer->error == VARVE_OK ? store_symbol(writer->store, &row) : 0;
+}
+
+uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_writer_symbol *symbol)
+{
+    const enum varve_frame_rank rank = varve_plumbing_rank(writer->plumbing, symbol);
+    uint32_t id = symbol_number(writer, symbol, rank);
     if (id == 0) {
         database_writer_keep(writer, VARVE_ERROR_DATABASE, "a symbol");
         return 0;
@@ -381,10 +411,21 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         writer->classes = grown;
         writer->symbol_capacity = capacity;
     }
-    writer->classes[id] = (struct symbol_class){.rank = (uint8_t)row.rank,
+    writer->classes[id] = (struct symbol_class){.rank = (uint8_t)rank,
                                                 .is_allocation = !symbol->is_python && symbol->function != NULL &&
                                                                  callsites_name_is_allocation(symbol->function)};
     return id;
+}
+
+static void callsite_store(struct varve_writer *writer, uint32_t id, const uint32_t *symbols, uint32_t frames,
+                           uint32_t origin, uint32_t user)
+{
+    uint32_t node = 0;
+    for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
+        database_writer_keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
+                             "a call site");
+    }
+    (void)WRITE(writer, "a call site", store_callsite(writer->store, id, node, frames, origin, user));
 }
 
 uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symbols, uint32_t depth)
@@ -404,15 +445,14 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
             user = symbols[i];
         }
     }
-    uint32_t node = 0;
-    for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
-        database_writer_keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
-                             "a call site");
+    if (writer->store != NULL) {
+        callsite_store(writer, id, symbols, frames, origin, user != 0 ? user : origin);
+    } else if (writer->output.callsite != NULL) {
+        bool is_hidden = user == 0 || writer->classes[user].rank <= VARVE_FRAME_RUNTIME;
+        writer->output.callsite(writer->output.context, id, user != 0 ? user : origin, is_hidden);
     }
-    int error = WRITE(writer, "a call site",
-                      store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin));
-    writer->callsites += error == VARVE_OK;
-    return error == VARVE_OK ? id : 0;
+    writer->callsites += writer->error == VARVE_OK;
+    return writer->error == VARVE_OK ? id : 0;
 }
 
 /* ---- events ---- */
@@ -430,6 +470,10 @@ int varve_writer_event(struct varve_writer *writer, const struct varve_record *r
 {
     struct event *event = &writer->event;
     struct varve_message message = {""};
+    if (writer->store == NULL) {
+        writer->output.event(writer->output.context, record, ts_ns);
+        return VARVE_OK;
+    }
     if (writer->error != VARVE_OK) {
         return writer->error;
     }
