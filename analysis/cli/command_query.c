@@ -17,6 +17,8 @@
 #include "analysis/query/loss_note.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -412,10 +414,7 @@ static int find_table(char found[NAME_BYTES_MAX], struct database *database, con
 {
     found[0] = '\0';
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN "
-        "help h ON h.name = s.name AND h.column = '' WHERE s.type IN ('table', 'view') AND lower(s.name) = lower(?1)");
+    cursor_open(&cursor, database, sql_help_of_name);
     cursor_bind_text(&cursor, 1, name);
     if (cursor_next(&cursor) && strpbrk(cursor_name(&cursor, 0), "'\"%") == NULL) {
         snprintf(found, NAME_BYTES_MAX, "%s", cursor_name(&cursor, 0));

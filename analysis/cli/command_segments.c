@@ -7,6 +7,8 @@
 #include "analysis/query/database.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <string.h>
 
 struct values {
@@ -52,9 +54,7 @@ static const char *command_segments_check(const void *values_untyped)
 static int64_t peak_seq(struct database *database, const struct values *values)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?2) "
-                "ORDER BY reserved DESC, seq LIMIT 1");
+    cursor_open(&cursor, database, sql_peak_of_ladders);
     cursor_bind_integer(&cursor, 1, values->device);
     cursor_bind_integer(&cursor, 2, values->pid);
     int64_t seq = 0;

@@ -14,10 +14,7 @@
 
 static void open_rows(struct cursor *cursor, struct database *database, int64_t device)
 {
-    cursor_open(cursor, database,
-                "SELECT o.seq, o.ts_ns, o.device, e.pid, e.tid, o.requested, o.allocated, o.reserved, "
-                "o.largest_free, e.callsite_id, e.thread_id, o.process_id, e.stream, e.pool FROM oom o "
-                "JOIN event e ON e.seq = o.seq WHERE ?1 < 0 OR o.device = ?1 ORDER BY o.seq");
+    cursor_open(cursor, database, sql_oom_requests);
     cursor_bind_integer(cursor, 1, device);
 }
 

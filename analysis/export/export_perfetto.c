@@ -47,10 +47,7 @@ static void rows_open(struct cursor *cursor, const struct timeline *timeline, co
 static void export_perfetto_write_processes(struct timeline *timeline)
 {
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) "
-        "ORDER BY id");
+    rows_open(&cursor, timeline, sql_perfetto_processes);
     while (cursor_next(&cursor)) {
         map_put(&timeline->processes, (uint64_t)cursor_integer(&cursor, 0),
                 track_process(&timeline->writer, cursor_integer(&cursor, 1), cursor_name(&cursor, 2),
@@ -286,11 +283,7 @@ static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes
 static void export_perfetto_write_marks(struct timeline *timeline)
 {
     struct cursor cursor;
-    rows_open(
-        &cursor, timeline,
-        "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL "
-        "FROM mark m LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
-        "GROUP BY m.id ORDER BY 1, 3, 4 DESC, m.id");
+    rows_open(&cursor, timeline, sql_perfetto_marks);
     cursor_bind_integer(&cursor, 2, timeline->end_ns);
     int64_t thread = 0;
     struct lanes lanes = {0};

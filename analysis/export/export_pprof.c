@@ -393,11 +393,7 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
 static void put_samples(struct writer *writer)
 {
     struct cursor cursor;
-    cursor_open(
-        &cursor, writer->request->database,
-        "SELECT t.pid, c.node_id, coalesce(c.symbol_id, c.user_symbol_id), t.allocations, t.bytes, t.live_allocations, "
-        "t.live_bytes, t.peak_bytes FROM callsite_total_process t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE "
-        "t.domain = ?1 AND (?2 = 0 OR t.process_id = ?2)");
+    cursor_open(&cursor, writer->request->database, sql_pprof_samples);
     cursor_bind_text(&cursor, 1, writer->request->domain);
     cursor_bind_integer(&cursor, 2, writer->request->process_id);
     bool is_empty = true;

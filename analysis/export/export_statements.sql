@@ -56,3 +56,17 @@ SELECT s.module, (SELECT m.build_id FROM module m WHERE m.path = s.module LIMIT 
     (SELECT s.module, max(f.pc) AS pc FROM stack_frame f JOIN symbol s ON s.id = f.symbol_id WHERE s.module IS
     NOT NULL AND f.pc IS NOT NULL GROUP BY s.module) s ORDER BY s.module IN (SELECT executable FROM process)
     DESC, s.module
+
+-- statement sql_perfetto_processes
+SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) ORDER BY
+    id
+
+-- statement sql_perfetto_marks
+SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL FROM mark m
+    LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) GROUP BY m.id
+    ORDER BY 1, 3, 4 DESC, m.id
+
+-- statement sql_pprof_samples
+SELECT t.pid, c.node_id, coalesce(c.symbol_id, c.user_symbol_id), t.allocations, t.bytes, t.live_allocations,
+    t.live_bytes, t.peak_bytes FROM callsite_total_process t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE
+    t.domain = ?1 AND (?2 = 0 OR t.process_id = ?2)

@@ -103,10 +103,7 @@ static int read_allocations(struct reader *reader, struct progress *progress)
 static int read_failures(struct reader *reader)
 {
     struct cursor cursor;
-    cursor_open(&cursor, reader->database,
-                "SELECT seq, device, size, coalesce((SELECT handle FROM stream s WHERE s.process_id = ?2 AND "
-                "s.device = e.device AND s.number = e.stream), e.stream), callsite_id, ts_ns FROM event e "
-                "WHERE kind = ?1 AND size > 0 AND device BETWEEN 0 AND 255 ORDER BY seq");
+    cursor_open(&cursor, reader->database, sql_history_failed_requests);
     cursor_bind_integer(&cursor, 1, reader->domain == DOMAIN_BLOCK ? VARVE_KIND_OOM : VARVE_KIND_DEV_OOM);
     cursor_bind_integer(&cursor, 2, reader->process);
     int result = VARVE_OK;
@@ -153,21 +150,13 @@ int history_read_requests(struct database *database, struct history *history, st
                           struct progress *progress, struct varve_message *message)
 {
     struct reader reader = {.database = database, .history = history, .stacks = stacks, .domain = domain_of(database)};
-    int64_t processes = database_integer_of(
-        database,
-        "SELECT count(DISTINCT process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND "
-        "allocations > 0",
-        reader.domain);
+    int64_t processes = database_integer_of(database, sql_history_processes_of, reader.domain);
     if (processes > 1) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "%s has the requests of %" PRId64 " processes; only one can be taken",
                                  database_path(database), processes);
     }
-    reader.process =
-        database_integer_of(database,
-                            "SELECT max(process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND "
-                            "allocations > 0",
-                            reader.domain);
+    reader.process = database_integer_of(database, sql_history_last_process_of, reader.domain);
     history->has_requests_only = true;
     int error = read_allocations(&reader, progress);
     VARVE_THEN(error, read_failures(&reader));

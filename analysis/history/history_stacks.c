@@ -10,6 +10,8 @@
 #include "analysis/query/database.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,9 +79,7 @@ static void read_symbols(struct history_stacks *stacks)
 static void history_stacks_read_nodes(struct history_stacks *stacks)
 {
     struct cursor cursor;
-    cursor_open(&cursor, stacks->database,
-                "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
-                "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
+    cursor_open(&cursor, stacks->database, sql_history_stack_nodes);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);

@@ -18,3 +18,18 @@ SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN @KIND_ALLOC@ AND @KIND_
 -- statement sql_history_last_inherited
 SELECT max(seq) FROM event WHERE cause = @CAUSE_INHERITED@ AND kind IN (SELECT code FROM event_kind WHERE
     name IN ('alloc', 'segment_alloc', 'segment_map'))
+
+-- statement sql_history_failed_requests
+SELECT seq, device, size, coalesce((SELECT handle FROM stream s WHERE s.process_id = ?2 AND s.device = e.device AND
+    s.number = e.stream), e.stream), callsite_id, ts_ns FROM event e WHERE kind = ?1 AND size > 0 AND device BETWEEN 0
+    AND 255 ORDER BY seq
+
+-- statement sql_history_processes_of
+SELECT count(DISTINCT process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND allocations > 0
+
+-- statement sql_history_last_process_of
+SELECT max(process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND allocations > 0
+
+-- statement sql_history_stack_nodes
+SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f ON f.id = n.frame_id
+    CROSS JOIN symbol s ON s.id = f.symbol_id

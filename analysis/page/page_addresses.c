@@ -11,6 +11,8 @@
 #include "analysis/query/database.h"
 #include "analysis/query/total_query.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -52,10 +54,7 @@ void address_maps_init(struct address_maps *maps, struct database *database)
     maps->maps = memory_resize(NULL, ADDRESS_MAPS_MAX * sizeof(maps->maps[0]));
     struct cursor cursor;
     /* the maps of blocks first: the order of the page's menu */
-    cursor_open(&cursor, database,
-                "SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d "
-                "ON d.name = t.domain WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 "
-                "ORDER BY t.domain = 'block' DESC, t.domain = 'device' DESC, t.peak_bytes DESC, t.process_id LIMIT ?1");
+    cursor_open(&cursor, database, sql_page_address_spaces);
     cursor_bind_integer(&cursor, 1, ADDRESS_MAPS_MAX);
     while (cursor_next(&cursor)) {
         struct address_map *map = &maps->maps[maps->count++];
@@ -327,9 +326,7 @@ static void page_addresses_write_segments(const struct address_maps *maps, const
     page_key(writer, "segments"); /* place, bytes, begin, end, stream, pool */
     page_open(writer, '[');
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 "
-                "AND addr IS NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3");
+    cursor_open(&cursor, database, sql_page_largest_segments);
     cursor_bind_integer(&cursor, 1, map->process_id);
     cursor_bind_integer(&cursor, 2, map->device);
     cursor_bind_integer(&cursor, 3, SEGMENTS_MAX);
@@ -355,7 +352,7 @@ static void page_addresses_write_lines(struct database *database, struct page_wr
     page_key(writer, "lines"); /* function, file, line */
     page_open(writer, '[');
     struct cursor cursor;
-    cursor_open(&cursor, database, "SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1");
+    cursor_open(&cursor, database, sql_place_of_symbol);
     for (size_t i = 0; i < count; i++) {
         cursor_reset(&cursor);
         cursor_bind_integer(&cursor, 1, lines[i]);

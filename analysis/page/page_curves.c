@@ -10,6 +10,8 @@
 #include "analysis/query/database.h"
 #include "base/downsample.h"
 
+#include "statements_generated.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,12 +69,7 @@ static void page_curves_write_series(struct database *database, struct page_writ
     enum { TIME, BYTES, RESERVED, REQUESTED, COUNT, VALUES };
     int64_t process_id = cursor_integer(series, 0);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                process_id == 0
-                    ? "SELECT ts_ns, allocated, reserved, requested, live_allocations FROM timeline WHERE "
-                      "domain = ?1 AND device = ?2 ORDER BY seq"
-                    : "SELECT ts_ns, allocated, reserved, requested, live_allocations FROM "
-                      "timeline_process WHERE domain = ?1 AND device = ?2 AND process_id = ?3 ORDER BY seq");
+    cursor_open(&cursor, database, process_id == 0 ? sql_timeline : sql_timeline_of_process);
     cursor_bind_text(&cursor, 1, cursor_name(series, 2));
     cursor_bind_integer(&cursor, 2, cursor_integer(series, 3));
     if (process_id != 0) {
@@ -105,11 +102,7 @@ static void write_all_series(struct database *database, struct page_writer *writ
     page_key(writer, "series");
     page_open(writer, '[');
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total "
-        "UNION ALL SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process "
-        "WHERE (SELECT images FROM recording) > 1) ORDER BY process_id > 0, peak_bytes DESC, domain LIMIT ?1");
+    cursor_open(&cursor, database, sql_page_peaks);
     cursor_bind_integer(&cursor, 1, SERIES_MAX);
     while (cursor_next(&cursor)) {
         page_curves_write_series(database, writer, &cursor);
@@ -139,10 +132,7 @@ static void page_curves_write_marks(struct database *database, struct page_write
     page_key(writer, "marks");
     page_open(writer, '[');
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT name, begin_ns, end_ns, pid FROM mark ORDER BY coalesce(end_ns, 9223372036854775807) - begin_ns DESC "
-        "LIMIT ?1");
+    cursor_open(&cursor, database, sql_page_longest_marks);
     cursor_bind_integer(&cursor, 1, MARKS_MAX);
     while (cursor_next(&cursor)) {
         page_open(writer, '{');
@@ -163,9 +153,7 @@ static void write_failures(struct database *database, struct page_writer *writer
     page_key(writer, "failures");
     page_open(writer, '[');
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT seq, ts_ns, device, requested, 'a caching allocator' AS what FROM oom UNION ALL "
-                "SELECT seq, ts_ns, device, bytes, function FROM device_failure ORDER BY seq LIMIT ?1");
+    cursor_open(&cursor, database, sql_page_failures);
     cursor_bind_integer(&cursor, 1, FAILURES_MAX);
     while (cursor_next(&cursor)) {
         page_open(writer, '{');
@@ -243,10 +231,7 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
     struct cursor cursor;
     size_t count = 0;
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM ladder_peak)", 0) != 0) {
-        cursor_open(
-            &cursor, database,
-            "SELECT process_id, device, ts_ns, reserved, live_requested, rounding, unsplit_remainder, segment_quantum, "
-            "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_change ORDER BY seq");
+        cursor_open(&cursor, database, sql_page_ladder_changes);
         while (cursor_next(&cursor)) {
             struct allocator *allocator =
                 find_allocator(allocators, &count, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));

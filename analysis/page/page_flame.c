@@ -9,6 +9,8 @@
 #include "analysis/report/call_tree.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #define FLAME_NODES_MAX 12000
 #define FLAME_DOMAINS_MAX 6
 
@@ -88,10 +90,7 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
     call_tree_stacks_load(&stacks, database, false);
     page_open(writer, '[');
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, "
-        "domain = 'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1");
+    cursor_open(&cursor, database, sql_page_flame_domains);
     cursor_bind_integer(&cursor, 1, FLAME_DOMAINS_MAX);
     int error = VARVE_OK;
     while (error == VARVE_OK && cursor_next(&cursor)) {

@@ -219,7 +219,7 @@ static void mark_largest(const struct live *live, const uint32_t *numbers, size_
 static void write_line(struct page_writer *writer, struct database *database, int64_t line)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database, "SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1");
+    cursor_open(&cursor, database, sql_place_of_symbol);
     cursor_bind_integer(&cursor, 1, line);
     if (line > 0 && cursor_next(&cursor)) {
         page_name(writer, cursor_text(&cursor, 0));

@@ -14,3 +14,33 @@ SELECT seq, ts_ns FROM (SELECT seq, ts_ns, 0 AS rank FROM peak_time UNION ALL
 SELECT domain, process_id, device, stream, addr, size, alloc_seq, alloc_ns,
     coalesce(free_requested_seq, free_completed_seq, ?1), coalesce(free_ns, ?1), callsite_id
     FROM allocation WHERE domain <> @DOMAIN_CUPTI@
+
+-- statement sql_page_address_spaces
+SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d ON d.name = t.domain
+    WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 ORDER BY t.domain = 'block' DESC, t.domain =
+    'device' DESC, t.peak_bytes DESC, t.process_id LIMIT ?1
+
+-- statement sql_page_largest_segments
+SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 AND addr IS
+    NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3
+
+-- statement sql_page_peaks
+SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total UNION ALL
+    SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process WHERE (SELECT images FROM
+    recording) > 1) ORDER BY process_id > 0, peak_bytes DESC, domain LIMIT ?1
+
+-- statement sql_page_longest_marks
+SELECT name, begin_ns, end_ns, pid FROM mark ORDER BY coalesce(end_ns, 9223372036854775807) - begin_ns DESC LIMIT
+    ?1
+
+-- statement sql_page_failures
+SELECT seq, ts_ns, device, requested, 'a caching allocator' AS what FROM oom UNION ALL SELECT seq, ts_ns, device,
+    bytes, function FROM device_failure ORDER BY seq LIMIT ?1
+
+-- statement sql_page_ladder_changes
+SELECT process_id, device, ts_ns, reserved, live_requested, rounding, unsplit_remainder, segment_quantum,
+    pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_change ORDER BY seq
+
+-- statement sql_page_flame_domains
+SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, domain =
+    'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1

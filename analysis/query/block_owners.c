@@ -105,9 +105,7 @@ static void load_place(struct owners *owners, struct cursor *cursor, int64_t cal
 
 static void open_places(struct cursor *cursor, struct database *database)
 {
-    cursor_open(cursor, database,
-                "SELECT s.function, coalesce(s.file, s.module), s.line FROM callsite c JOIN symbol s "
-                "ON s.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE c.id = ?1");
+    cursor_open(cursor, database, sql_place_of_callsite);
 }
 
 static char *wanted_json(const struct owners *owners)

@@ -107,10 +107,7 @@ static void read_location(struct group_location *location, struct cursor *cursor
 void callsite_location_load(struct callsite_row *row, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
-                "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
-                "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
+    cursor_open(&cursor, database, sql_symbols_of_callsite);
     cursor_bind_integer(&cursor, 1, row->id);
     if (cursor_next(&cursor)) {
         free_location(&row->user);

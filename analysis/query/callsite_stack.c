@@ -13,6 +13,8 @@
 #include "analysis/query/database.h"
 #include "trace/writer.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +30,7 @@ void stack_load(struct stack *stack, struct database *database, int64_t callsite
 {
     *stack = (struct stack){0};
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame "
-        "WHERE callsite_id = ?1 ORDER BY depth");
+    cursor_open(&cursor, database, sql_frames_of_callsite);
     cursor_bind_integer(&cursor, 1, callsite_id);
     size_t capacity = 0;
     while (cursor_next(&cursor)) {

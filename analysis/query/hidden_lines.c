@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "trace/writer.h"
 
+#include "statements_generated.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,15 +127,7 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
     struct lines lines = {0};
     rank_symbols(&lines, database, plumbing);
     find_lines(&lines, database);
-    database_execute(database,
-                     "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
-                     "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
-                     " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
-                     "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
-                     " user_rank FROM main.symbol;"
-                     "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
-                     " symbol_id INTEGER, user_symbol_id INTEGER);"
-                     "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
+    database_execute(database, sql_hidden_tables);
     hidden_lines_write_symbols(&lines, database);
     size_t all = hidden_lines_write_callsites(&lines, database);
     database_copy_views(database, NULL);

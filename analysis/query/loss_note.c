@@ -28,9 +28,7 @@
 static void loss_note_load_threads(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), "
-                "sum(uncommitted), count(*) FILTER (WHERE lost > 0) FROM thread");
+    cursor_open(&cursor, database, sql_losses_of_threads);
     if (cursor_next(&cursor)) {
         int64_t *const figures[] = {
             &loss->threads, &loss->emitted,    &loss->stored,      &loss->spilled,
@@ -47,9 +45,7 @@ static void loss_note_load_threads(struct report_loss *loss, struct database *da
 static void load_interrupted(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT coalesce(p.end_cause, 'unknown'), sum(t.uncommitted) FROM thread t "
-                "LEFT JOIN process p ON p.id = t.process_id WHERE t.uncommitted > 0 GROUP BY 1");
+    cursor_open(&cursor, database, sql_uncommitted_by_end);
     while (cursor_next(&cursor)) {
         const char *cause = cursor_text(&cursor, 0);
         int64_t *figure = strcmp(cause, "signal") == 0    ? &loss->interrupted_by_kill

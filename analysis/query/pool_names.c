@@ -3,6 +3,8 @@
 
 #include "analysis/query/database.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 
 static bool pool_names_lookup(struct database *database, struct cursor *cursor, const char *sql,
@@ -36,10 +38,7 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
 {
     struct pool_meaning pool = {.is_small = number & 1, .has_ids = number < 2};
     struct cursor cursor;
-    if (pool_names_lookup(database, &cursor,
-                          "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
-                          "AND number = ?3",
-                          part, number)) {
+    if (pool_names_lookup(database, &cursor, sql_pool_of_number, part, number)) {
         pool = (struct pool_meaning){.is_small = cursor_integer(&cursor, 0) != 0,
                                      .has_ids = true,
                                      .capture_id = cursor_integer(&cursor, 1),

@@ -10,6 +10,8 @@
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,10 +76,7 @@ const char *selection_default_domain(struct database *database)
     static const char *const domains[] = {"heap", "block", "device", "managed", "pinned"};
     struct cursor cursor;
     const char *found = domains[0];
-    cursor_open(
-        &cursor, database,
-        "SELECT min(CASE domain WHEN 'heap' THEN 0 WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN "
-        "3 WHEN 'pinned' THEN 4 ELSE 0 END) FROM total WHERE allocations > 0");
+    cursor_open(&cursor, database, sql_usual_domain);
     if (cursor_next(&cursor) && cursor_integer(&cursor, 0) >= 0 &&
         cursor_integer(&cursor, 0) < (int64_t)(sizeof(domains) / sizeof(domains[0]))) {
         found = domains[cursor_integer(&cursor, 0)];
@@ -100,9 +99,7 @@ int selection_make(struct selection *selection, struct database *database, const
     }
     struct cursor cursor;
     /* exec gives one pid several images: the one that needed most is the one people mean */
-    cursor_open(&cursor, database,
-                "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
-                "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
+    cursor_open(&cursor, database, sql_process_of_pid);
     cursor_bind_integer(&cursor, 1, pid);
     cursor_bind_text(&cursor, 2, domain);
     if (cursor_next(&cursor)) {

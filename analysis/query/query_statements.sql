@@ -44,3 +44,69 @@ SELECT thread_id, device, kind, stream, pool, id, addr, size, requested, arg, ca
 SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation
     WHERE domain = @DOMAIN_BLOCK@ AND addr IN (SELECT value FROM json_each(?1))
     AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)
+
+-- statement sql_place_of_callsite
+SELECT s.function, coalesce(s.file, s.module), s.line FROM callsite c JOIN symbol s ON s.id =
+    coalesce(c.user_symbol_id, c.symbol_id) WHERE c.id = ?1
+
+-- statement sql_symbols_of_callsite
+SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, s.is_python FROM
+    callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) LEFT JOIN symbol s ON s.id =
+    c.symbol_id WHERE c.id = ?1
+
+-- statement sql_frames_of_callsite
+SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame WHERE
+    callsite_id = ?1 ORDER BY depth
+
+-- statement sql_losses_of_threads
+SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), sum(uncommitted), count(*)
+    FILTER (WHERE lost > 0) FROM thread
+
+-- statement sql_uncommitted_by_end
+SELECT coalesce(p.end_cause, 'unknown'), sum(t.uncommitted) FROM thread t LEFT JOIN process p ON p.id =
+    t.process_id WHERE t.uncommitted > 0 GROUP BY 1
+
+-- statement sql_pool_of_number
+SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 AND number = ?3
+
+-- statement sql_usual_domain
+SELECT min(CASE domain WHEN 'heap' THEN 0 WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 3 WHEN
+    'pinned' THEN 4 ELSE 0 END) FROM total WHERE allocations > 0
+
+-- statement sql_process_of_pid
+SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 WHERE p.pid = ?1
+    ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1
+
+-- statement sql_threads_of_pid
+SELECT t.id, t.process_id FROM thread t JOIN process p ON p.id = t.process_id WHERE ?1 = 0 OR p.pid = ?1 ORDER BY
+    t.id
+
+-- statement sql_storage_leaks
+SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid FROM
+    storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 ORDER BY bytes * score DESC, callsite_id, kind, process_id
+
+-- statement sql_storages_alive
+-- All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out the
+-- leaks again.
+SELECT sum(storages), sum(alive), sum(alive_bytes) FROM storage_total WHERE kind <> 'view' AND (?1 = 0 OR pid = ?1)
+
+-- statement sql_timeline
+SELECT ts_ns, allocated, reserved, requested, live_allocations FROM timeline WHERE domain = ?1 AND device = ?2
+    ORDER BY seq
+
+-- statement sql_timeline_of_process
+SELECT ts_ns, allocated, reserved, requested, live_allocations FROM timeline_process WHERE domain = ?1 AND
+    device = ?2 AND process_id = ?3 ORDER BY seq
+
+-- statement sql_hidden_tables
+PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;
+CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
+    is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);
+INSERT INTO temp.symbol
+    SELECT id, function, file, line, module, is_python, is_inlined, user_rank FROM main.symbol;
+CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER, symbol_id INTEGER,
+    user_symbol_id INTEGER);
+INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;
+
+-- statement sql_place_of_symbol
+SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1

@@ -139,9 +139,7 @@ static void segment_query_load_threads(struct loader *loader)
     loader->process_of = memory_resize(NULL, bytes);
     memset(loader->process_of, 0, bytes);
     struct cursor cursor;
-    cursor_open(&cursor, loader->database,
-                "SELECT t.id, t.process_id FROM thread t JOIN process p ON p.id = t.process_id "
-                "WHERE ?1 = 0 OR p.pid = ?1 ORDER BY t.id");
+    cursor_open(&cursor, loader->database, sql_threads_of_pid);
     cursor_bind_integer(&cursor, 1, loader->pid);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);

@@ -15,21 +15,14 @@
 #include "analysis/query/callsite_query.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FRAMES_TEXT 6
 #define EVIDENCE_COLUMN 7
-
-static const char leak_sql[] =
-    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid "
-    "FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 ORDER BY bytes * score DESC, callsite_id, kind, process_id";
-
-/* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out
- * the leaks again. */
-static const char alive_sql[] = "SELECT sum(storages), sum(alive), sum(alive_bytes) FROM storage_total "
-                                "WHERE kind <> 'view' AND (?1 = 0 OR pid = ?1)";
 
 static void read_leak(struct storage_leak *leak, struct cursor *cursor)
 {
@@ -48,7 +41,7 @@ static void read_leak(struct storage_leak *leak, struct cursor *cursor)
 static void load_kept(struct storage_leaks *leaks, struct database *database, int64_t pid)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database, alive_sql);
+    cursor_open(&cursor, database, sql_storages_alive);
     cursor_bind_integer(&cursor, 1, pid);
     if (cursor_next(&cursor)) {
         leaks->recorded = cursor_integer(&cursor, 0);
@@ -70,7 +63,7 @@ int storage_leaks_load(struct storage_leaks *leaks, struct database *database, i
         return error;
     }
     struct cursor cursor;
-    cursor_open(&cursor, database, leak_sql);
+    cursor_open(&cursor, database, sql_storage_leaks);
     cursor_bind_integer(&cursor, 1, pid);
     while (cursor_next(&cursor)) {
         leaks->count_all++;

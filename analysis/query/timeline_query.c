@@ -13,16 +13,12 @@
 #include "analysis/query/query_selection.h"
 #include "analysis/query/total_query.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #define LABEL_COLUMNS 10
-
-static const char timeline_sql[] =
-    "SELECT ts_ns, allocated, live_allocations FROM timeline WHERE domain = ?1 AND device = ?2 ORDER BY seq";
-static const char process_sql[] =
-    "SELECT ts_ns, allocated, live_allocations FROM timeline_process WHERE domain = ?1 AND device = ?2 AND "
-    "process_id = ?3 ORDER BY seq";
 
 static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 {
@@ -48,7 +44,7 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
         };
     }
     struct cursor cursor;
-    cursor_open(&cursor, database, selection->process_id == 0 ? timeline_sql : process_sql);
+    cursor_open(&cursor, database, selection->process_id == 0 ? sql_timeline : sql_timeline_of_process);
     cursor_bind_text(&cursor, 1, selection->domain);
     cursor_bind_integer(&cursor, 2, selection->device);
     if (selection->process_id != 0) {
@@ -64,7 +60,7 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
         fill_step(timeline, &step, at);
         struct timeline_point *point = &timeline->points[step];
         point->allocated = cursor_integer(&cursor, 1);
-        point->live = cursor_integer(&cursor, 2);
+        point->live = cursor_integer(&cursor, 4);
         if (point->allocated > point->allocated_max) {
             point->allocated_max = point->allocated;
         }

@@ -12,6 +12,8 @@
 #include "analysis/query/database.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,9 +94,7 @@ static void symbols_load(struct call_tree_stacks *stacks, struct database *datab
     stacks->is_plumbing = memory_resize(NULL, stacks->symbol_limit);
     memset(stacks->is_plumbing, 0, stacks->symbol_limit);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2,"
-                " function GLOB '…*frame* …' AND file IS NULL AND module IS NULL FROM symbol WHERE id > 0 ORDER BY id");
+    cursor_open(&cursor, database, sql_tree_symbols);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         if (id > 0 && id < (int64_t)stacks->symbol_limit) {

@@ -16,6 +16,8 @@
 #include "analysis/query/query_print.h"
 #include "analysis/report/diff_events.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -133,10 +135,7 @@ static void print_details(FILE *out, const struct diff *diff, int64_t place)
             "SELECT field, text_a, text_b, note FROM detail WHERE place = ?1 AND field <> 'frames' ORDER BY number",
             place);
     add_details(&table, &cursor);
-    open_of(&cursor, diff,
-            "SELECT s.field, s.text_a, s.text_b, '' FROM detail d JOIN stack_difference s ON s.a = d.a AND s.b = d.b "
-            "WHERE d.place = ?1 AND d.field = 'frames' ORDER BY s.number",
-            place);
+    open_of(&cursor, diff, sql_diff_frames, place);
     add_details(&table, &cursor);
     table_print(&table, out, false);
     table_free(&table);
@@ -250,10 +249,7 @@ static struct cJSON *fields_json(const struct diff *diff, int64_t place)
 {
     struct cJSON *fields = json_array();
     struct cursor cursor;
-    open_of(&cursor, diff,
-            "SELECT field, a, b, a_belongs_to, b_belongs_to, field = 'frames', field IN ('id', 'callsite_id') "
-            "FROM detail WHERE place = ?1 ORDER BY number",
-            place);
+    open_of(&cursor, diff, sql_diff_detail, place);
     while (cursor_next(&cursor)) {
         bool is_stack = cursor_integer(&cursor, 5) != 0;
         struct cJSON *object = cursor_json(&cursor, is_stack ? 1 : cursor_integer(&cursor, 6) != 0 ? 5 : 3);
@@ -310,9 +306,7 @@ void diff_events_json(FILE *out, const struct diff *diff)
 {
     struct cJSON *object = json_object();
     struct cursor verdict;
-    cursor_open(&verdict, diff->two,
-                "SELECT run, rings, in_both, only_in_a, only_in_b, differing, callsites, callsites_differing, "
-                "differences_all, tables_all FROM verdict");
+    cursor_open(&verdict, diff->two, sql_diff_verdict);
     if (cursor_next(&verdict)) {
         json_bool(object, "equal", diff->is_equal);
         add_members(object, &verdict, 0, 1);

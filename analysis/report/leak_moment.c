@@ -15,6 +15,8 @@
 #include "analysis/query/query_selection.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -89,10 +91,7 @@ static void make_views(struct database *database, const struct leak_moment *mome
 static void leak_moment_load_processes(struct leak_moment *moment, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(
-        &cursor, database,
-        "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), "
-        "max(end_ns) FROM leak_moment");
+    cursor_open(&cursor, database, sql_leak_moments);
     if (cursor_next(&cursor)) {
         moment->processes = cursor_integer(&cursor, 0);
         moment->at_main = cursor_integer(&cursor, 1);

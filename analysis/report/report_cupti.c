@@ -12,6 +12,8 @@
 #include "analysis/query/query_print.h"
 #include "analysis/report/report_title.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -125,11 +127,6 @@ struct cJSON *report_cupti_json(struct database *database, const struct report_o
     }
     json_integer(object, "by_cuda", database_integer(database, BY_CUDA, 0));
     json_integer(object, "by_cupti", database_integer(database, BY_CUPTI, 0));
-    json_add(object, "differences",
-             is_checked ? query_json(database,
-                                     "SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM "
-                                     "cupti_difference ORDER BY process_id, device, addr, size LIMIT ?1",
-                                     1000)
-                        : json_array());
+    json_add(object, "differences", is_checked ? query_json(database, sql_cupti_differences, 1000) : json_array());
     return object;
 }

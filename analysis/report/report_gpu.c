@@ -19,6 +19,8 @@
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,10 +39,7 @@
 
 bool report_has_gpu(struct database *database)
 {
-    return database_integer(database,
-                            "SELECT EXISTS (SELECT 1 FROM total WHERE domain NOT IN ('heap', 'mmap')) OR "
-                            "EXISTS (SELECT 1 FROM device) OR EXISTS (SELECT 1 FROM cupti_state)",
-                            0) > 0;
+    return database_integer(database, sql_has_gpu, 0) > 0;
 }
 
 /* ---- devices ---- */
@@ -124,9 +123,7 @@ static void print_time_sums(FILE *out, struct database *database, const char *be
 {
     int64_t duration = report_duration_ns(database);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity "
-                "ORDER BY activity");
+    cursor_open(&cursor, database, sql_gpu_time_by_activity);
     while (cursor_next(&cursor)) {
         const char *activity = cursor_name(&cursor, 0);
         int64_t ns = cursor_integer(&cursor, 1);
@@ -401,9 +398,7 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
     }
     report_rule_print(out, section->title);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure "
-                "ORDER BY seq LIMIT ?1");
+    cursor_open(&cursor, database, sql_first_device_failures);
     cursor_bind_integer(&cursor, 1, shown);
     while (cursor_next(&cursor)) {
         report_gpu_print_failure(out, database, &cursor, options->stacks.is_all ? FAILURE_FRAMES : 0);

@@ -12,6 +12,8 @@
 #include "analysis/query/query_print.h"
 #include "analysis/report/report_title.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,9 +31,7 @@ bool report_has_remat(struct database *database)
 static void print_budget(FILE *out, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT min(budget), max(budget), count(*), count(budget) FROM remat_budget b WHERE seq = "
-                "(SELECT max(seq) FROM remat_budget l WHERE l.process_id = b.process_id)");
+    cursor_open(&cursor, database, sql_remat_budgets);
     if (cursor_next(&cursor) && cursor_integer(&cursor, 3) > 0) {
         fprintf(out, "  budget %s", format_bytes_exact(cursor_integer(&cursor, 0)).text);
         if (cursor_integer(&cursor, 0) != cursor_integer(&cursor, 1)) {
@@ -50,9 +50,7 @@ static void print_budget(FILE *out, struct database *database)
 static void report_remat_print_costs(FILE *out, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT sum(runs), sum(run_ns), sum(remats), sum(collateral), sum(remat_ns), max(depth_max) "
-                "FROM operator_stat");
+    cursor_open(&cursor, database, sql_remat_work);
     if (cursor_next(&cursor)) {
         int64_t runs = cursor_integer(&cursor, 0), run_ns = cursor_integer(&cursor, 1);
         int64_t remats = cursor_integer(&cursor, 2), remat_ns = cursor_integer(&cursor, 4);
@@ -74,9 +72,7 @@ static void print_evictions(FILE *out, struct database *database)
     const char *before = ": ";
     fprintf(out, "  %s eviction%s", format_count(evictions).text, format_plural(evictions, "", "s"));
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
-                "GROUP BY cause ORDER BY evictions DESC, cause");
+    cursor_open(&cursor, database, sql_remat_evictions);
     while (cursor_next(&cursor)) {
         fprintf(out, "%s%s ", before, format_count(cursor_integer(&cursor, 1)).text);
         format_print_safe(out, cursor_name(&cursor, 0));
@@ -162,11 +158,7 @@ static struct cJSON *failures_json(struct database *database)
     cursor_bind_integer(&cursor, 1, ROWS_JSON);
     while (cursor_next(&cursor)) {
         struct cJSON *failure = cursor_json(&cursor, cursor_column_count(&cursor));
-        json_add(failure, "in_the_way",
-                 query_json(database,
-                            "SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?1 "
-                            "ORDER BY bytes DESC, operator, cause",
-                            cursor_integer(&cursor, 0)));
+        json_add(failure, "in_the_way", query_json(database, sql_remat_blocked_of, cursor_integer(&cursor, 0)));
         json_append(failures, failure);
     }
     cursor_close(&cursor);
@@ -184,12 +176,7 @@ struct cJSON *report_remat_json(struct database *database, const struct report_o
              query_json(database,
                         "SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1",
                         ROWS_JSON));
-    json_add(object, "storages",
-             query_json(database,
-                        "SELECT * FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat "
-                        "WHERE evictions > 0 ORDER BY evictions DESC, size DESC, id LIMIT ?1) "
-                        "ORDER BY evictions DESC, size DESC, id",
-                        ROWS_JSON));
+    json_add(object, "storages", query_json(database, sql_remat_storages, ROWS_JSON));
     json_add(object, "failures", failures_json(database));
     return object;
 }

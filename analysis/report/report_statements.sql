@@ -52,3 +52,56 @@ SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_n
     CAST(1000.0 * sum(total_ns) / max((SELECT duration_ns FROM recording), 1) AS INTEGER) AS share,
     sum(total_ns) / max(sum(calls), 1) AS mean_ns, max(max_ns) AS max_ns FROM device_call
     GROUP BY device, function ORDER BY sum(device_call.total_ns) DESC, function LIMIT ?1
+
+-- statement sql_tree_symbols
+SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2, function GLOB
+    '…*frame* …' AND file IS NULL AND module IS NULL FROM symbol WHERE id > 0 ORDER BY id
+
+-- statement sql_diff_frames
+SELECT s.field, s.text_a, s.text_b, '' FROM detail d JOIN stack_difference s ON s.a = d.a AND s.b = d.b WHERE
+    d.place = ?1 AND d.field = 'frames' ORDER BY s.number
+
+-- statement sql_diff_detail
+SELECT field, a, b, a_belongs_to, b_belongs_to, field = 'frames', field IN ('id', 'callsite_id') FROM detail WHERE
+    place = ?1 ORDER BY number
+
+-- statement sql_diff_verdict
+SELECT run, rings, in_both, only_in_a, only_in_b, differing, callsites, callsites_differing, differences_all,
+    tables_all FROM verdict
+
+-- statement sql_leak_moments
+SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), max(end_ns)
+    FROM leak_moment
+
+-- statement sql_cupti_differences
+SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference ORDER BY process_id, device,
+    addr, size LIMIT ?1
+
+-- statement sql_has_gpu
+SELECT EXISTS (SELECT 1 FROM total WHERE domain NOT IN ('heap', 'mmap')) OR EXISTS (SELECT 1 FROM device) OR EXISTS
+    (SELECT 1 FROM cupti_state)
+
+-- statement sql_gpu_time_by_activity
+SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity ORDER BY activity
+
+-- statement sql_first_device_failures
+SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure ORDER BY seq LIMIT ?1
+
+-- statement sql_remat_budgets
+SELECT min(budget), max(budget), count(*), count(budget) FROM remat_budget b WHERE seq = (SELECT max(seq) FROM
+    remat_budget l WHERE l.process_id = b.process_id)
+
+-- statement sql_remat_work
+SELECT sum(runs), sum(run_ns), sum(remats), sum(collateral), sum(remat_ns), max(depth_max) FROM operator_stat
+
+-- statement sql_remat_evictions
+SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total GROUP BY cause
+    ORDER BY evictions DESC, cause
+
+-- statement sql_remat_blocked_of
+SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?1 ORDER BY bytes DESC, operator,
+    cause
+
+-- statement sql_remat_storages
+SELECT * FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat WHERE evictions > 0 ORDER BY evictions
+    DESC, size DESC, id LIMIT ?1) ORDER BY evictions DESC, size DESC, id

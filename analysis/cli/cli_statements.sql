@@ -19,3 +19,16 @@ SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c
 
 -- statement sql_oom_allocations_between
 SELECT count(*) FROM event WHERE kind = @KIND_ALLOC@ AND device = ?1 AND seq > ?2 AND seq < ?3
+
+-- statement sql_help_of_name
+SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN help h ON
+    h.name = s.name AND h.column = '' WHERE s.type IN ('table', 'view') AND lower(s.name) = lower(?1)
+
+-- statement sql_peak_of_ladders
+SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?2) ORDER BY reserved DESC, seq
+    LIMIT 1
+
+-- statement sql_oom_requests
+SELECT o.seq, o.ts_ns, o.device, e.pid, e.tid, o.requested, o.allocated, o.reserved, o.largest_free, e.callsite_id,
+    e.thread_id, o.process_id, e.stream, e.pool FROM oom o JOIN event e ON e.seq = o.seq WHERE ?1 < 0 OR o.device = ?1
+    ORDER BY o.seq
