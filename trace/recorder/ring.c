@@ -88,11 +88,14 @@ static uint64_t groups_number(struct recorder_thread *thread)
     return session_groups_number(thread->path);
 }
 
+/* Also where no groups are looked at. */
 static bool is_bounded(const struct process_control *process, uint64_t number)
 {
-    bool is_known = __atomic_load_n(&process->is_bounded, __ATOMIC_ACQUIRE) != 0;
+    const uint64_t *known = recorder_session()->groups_bounded;
+    bool is_known = __atomic_load_n(&process->is_bounded, __ATOMIC_ACQUIRE) != 0 ||
+                    __atomic_load_n(&known[0], __ATOMIC_ACQUIRE) == 0;
     for (unsigned i = 0; i < SESSION_GROUPS_MAX && !is_known; i++) {
-        is_known = __atomic_load_n(&recorder_session()->groups_bounded[i], __ATOMIC_ACQUIRE) == number;
+        is_known = __atomic_load_n(&known[i], __ATOMIC_ACQUIRE) == number;
     }
     return is_known;
 }
