@@ -41,8 +41,11 @@ TEST(functions)
     static const char *const unsafe[] = {"fork", "vfork", "newlocale", "freelocale", "setlocale", "dlopen", "exit"};
     static const char *const safe[] = {"nanosleep", "getpid", "read", "strlen"};
     struct varve_message message = {""};
-    stack = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(stack != MAP_FAILED);
+    /* between pages that are closed, so that it is no part of a larger mapping */
+    char *pages = mmap(NULL, 3 * (size_t)PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    stack = pages + PAGE_BYTES;
+    assert_return_code(mprotect(stack, PAGE_BYTES, PROT_READ | PROT_WRITE), 0);
     const pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when a check has failed */
@@ -62,7 +65,7 @@ TEST(functions)
     assert_int_equal(place_in("malloc"), PLACE_ALLOCATOR);
     symbols_running_close(running);
     free(rules.ranges);
-    munmap(stack, PAGE_BYTES);
+    munmap(pages, 3 * (size_t)PAGE_BYTES);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }
