@@ -22,21 +22,28 @@
 
 #define STDOUT "-"
 
+/* X(NAME, text) */
+#define FORMAT_LIST(X)      \
+    X(ARROW, "arrow")       \
+    X(CSV, "csv")           \
+    X(DTR, "dtr")           \
+    X(FOLDED, "folded")     \
+    X(PARQUET, "parquet")   \
+    X(PERFETTO, "perfetto") \
+    X(PPROF, "pprof")       \
+    X(PYTORCH, "pytorch")   \
+    X(SPEEDSCOPE, "speedscope")
+
 enum format {
-    FORMAT_ARROW,
-    FORMAT_CSV,
-    FORMAT_DTR,
-    FORMAT_FOLDED,
-    FORMAT_PARQUET,
-    FORMAT_PERFETTO,
-    FORMAT_PPROF,
-    FORMAT_PYTORCH,
-    FORMAT_SPEEDSCOPE,
-    FORMAT_COUNT,
+#define FORMAT_ENUM(NAME, text) FORMAT_##NAME,
+    FORMAT_LIST(FORMAT_ENUM)
+#undef FORMAT_ENUM
+        FORMAT_COUNT,
 };
 
-static const char *const format_names[] = {"arrow",    "csv",   "dtr",     "folded",     "parquet",
-                                           "perfetto", "pprof", "pytorch", "speedscope", NULL};
+#define FORMAT_TEXT(NAME, text) text,
+static const char *const format_names[] = {FORMAT_LIST(FORMAT_TEXT) NULL};
+#undef FORMAT_TEXT
 
 /* Which options a format takes, beside -o, --force and --quiet. */
 struct format_traits {

@@ -7,8 +7,9 @@
 -- below it; of a table or view above it, then `column: meaning` of columns, several with ` | ` between them. `like`
 -- names what has the meanings of its other columns, `*.column` is what is meant where nothing else is said.
 -- Of tables whose rows C code packs, brackets say what of (cmake/declare_database.py makes columns_generated.h): of a
--- table the pointer whose members its columns are, of a column another expression, and `if` which bit of `uses` gives
--- it a value; `?` is a value that the code computes. event_row, allocation_row and storage have their rowid last.
+-- table the pointer whose members its columns are, of a column another expression (of events a member, as they are read
+-- back), and `if` which bit of `uses` gives it a value; `?` is a value that the code computes. event_row,
+-- allocation_row and storage have their rowid last.
 
 --- facts of the recording, by name
 CREATE TABLE meta(

@@ -76,6 +76,7 @@ int store_append(struct store *store, const struct event *event, struct varve_me
 {
     unsigned uses = event_use(store, event);
     const int64_t size = (uses & USE_SIZE) != 0 ? size_column(event->size) : 0;
+    _Static_assert(EVENT_COLUMNS <= COLUMNS_MAX, "a record has room for them");
     const int64_t values[EVENT_COLUMNS] = {
         [EVENT_SIZE] = size,
         [EVENT_RING_LAG] = (int64_t)event->seq - size_column(event->ring_seq),
