@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs, included after cmocka.h */
 /*
- * What a test asks a database that it has open.
+ * What a test asks a database that it has open, and the folder in which that is.
  */
 #ifndef VARVE_TESTS_SUPPORT_QUERY_H
 #define VARVE_TESTS_SUPPORT_QUERY_H
@@ -10,6 +10,7 @@
 
 #include "support/random.h"
 
+#include <dirent.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,6 +79,19 @@ static inline sqlite3 *query_open_random(const char *path, uint64_t *random)
     sqlite3_create_function(db, "below", -1, SQLITE_UTF8, random, query_below, NULL, NULL);
     query_run(db, "PRAGMA synchronous = OFF");
     return db;
+}
+
+/* But for hidden ones. */
+static inline int entries_of(const char *folder)
+{
+    DIR *list = opendir(folder);
+    int count = 0;
+    assert_non_null(list);
+    for (const struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list)) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(list);
+    return count;
 }
 
 #endif

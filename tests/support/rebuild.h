@@ -21,7 +21,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <dirent.h>
 
 /* Records and the rest, each in the order in which they were emitted. */
 struct tape {
@@ -144,18 +143,6 @@ static inline void studio_open(struct studio *studio)
     assert_non_null(mkdtemp(studio->folder));
     snprintf(studio->database, sizeof(studio->database), "%s/rebuilt.db", studio->folder);
     LAB_OK(studio, varve_rebuild_open(studio->database, false, &studio->rebuild, &studio->message));
-}
-
-static inline int entries_of(const char *folder)
-{
-    DIR *list = opendir(folder);
-    int count = 0;
-    assert_non_null(list);
-    for (const struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list)) {
-        count += entry->d_name[0] != '.';
-    }
-    closedir(list);
-    return count;
 }
 
 /* The database is there and nothing else. */

@@ -161,9 +161,6 @@ int collect_allocator_launched(struct collector *collector, const char *path);
 
 /* Figures of the recording for whoever watches it (`varve top`): once a second, and only while somebody does. */
 
-struct live;
-
-/* All zero: nobody has watched. */
 struct live_before {
     uint64_t allocations, bytes;
 };
@@ -175,6 +172,7 @@ struct live_name {
     int64_t number; /* of the last moment that had it */
 };
 
+/* All zero: nobody has watched. */
 struct collect_live {
     int64_t number; /* of the last moment; 0: nobody watches */
     int64_t ts_ns;  /* at that moment, and all below */

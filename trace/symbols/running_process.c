@@ -207,21 +207,32 @@ static const char *running_process_function_at(const struct dynamic_symbols *sym
     return elf_strptr(symbols->elf, symbols->strings, symbol->st_name);
 }
 
-uint64_t symbols_file_function(const char *path, const char *name)
+void symbols_file_functions(const char *path, const char *const *names, uint64_t *addresses)
 {
+    for (size_t i = 0; names[i] != NULL; i++) {
+        addresses[i] = 0;
+    }
     struct dynamic_symbols symbols;
     if (!dynamic_symbols_open(&symbols, path)) {
-        return 0;
+        return;
     }
-    uint64_t address = 0;
     GElf_Sym symbol;
-    for (size_t i = 0; i < symbols.count && address == 0; i++) {
+    for (size_t i = 0; i < symbols.count; i++) {
         const char *found = running_process_function_at(&symbols, i, &symbol);
-        if (found != NULL && strcmp(found, name) == 0) {
-            address = symbol.st_value;
+        for (size_t j = 0; found != NULL && names[j] != NULL; j++) {
+            if (addresses[j] == 0 && strcmp(found, names[j]) == 0) {
+                addresses[j] = symbol.st_value;
+            }
         }
     }
     dynamic_symbols_close(&symbols);
+}
+
+uint64_t symbols_file_function(const char *path, const char *name)
+{
+    const char *const names[] = {name, NULL};
+    uint64_t address = 0;
+    symbols_file_functions(path, names, &address);
     return address;
 }
 

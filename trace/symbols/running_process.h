@@ -36,6 +36,9 @@ bool symbols_running_frame(struct symbols_running *running, uint64_t pc, struct 
 /// Address in the file at `path` of a function that it exports; 0: it does not, or can't be read.
 uint64_t symbols_file_function(const char *path, const char *name);
 
+/// The same of each of `names` (NULL at the end) into `addresses`, in one pass.
+void symbols_file_functions(const char *path, const char *const *names, uint64_t *addresses);
+
 /// The part of the code of `path` in which the object file lies that exports the functions `names` (NULL at the end):
 /// from the end of what is exported before them to the end of the last one. False: it exports none of them.
 bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end);

@@ -59,9 +59,7 @@ void place_rules_init(struct place_rules *rules, const struct target *target)
 {
     *rules = (struct place_rules){.target = target};
     _Static_assert(sizeof(unsafe_functions) / sizeof(unsafe_functions[0]) <= PLACE_UNSAFE_MAX, "room for each");
-    for (unsigned i = 0; unsafe_functions[i] != NULL; i++) {
-        rules->unsafe[i] = symbols_file_function(target->libc.path, unsafe_functions[i]);
-    }
+    symbols_file_functions(target->libc.path, unsafe_functions, rules->unsafe);
     (void)symbols_file_span(target->libc.path, allocator_functions, &rules->malloc_start, &rules->malloc_end);
 }
 

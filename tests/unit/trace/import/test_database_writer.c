@@ -17,7 +17,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -27,18 +26,6 @@
 #include <unistd.h>
 
 #define EVENTS 150000U /* more than one commit */
-
-static int entries_of(const char *folder)
-{
-    DIR *list = opendir(folder);
-    int count = 0;
-    assert_non_null(list);
-    for (const struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list)) {
-        count += entry->d_name[0] != '.';
-    }
-    closedir(list);
-    return count;
-}
 
 /* Event `i` of EVENTS: blocks of 512 bytes come and go, each at its own address. */
 static struct varve_record record_of(uint64_t i)
