@@ -25,6 +25,39 @@ bool program_find(const char *name, char *path, size_t path_bytes)
     return false;
 }
 
+static bool is_changed(const char *entry, const char *const *changes)
+{
+    const size_t length = strcspn(entry, "=");
+    while (*changes != NULL && (strncmp(*changes, entry, length) != 0 ||
+                                ((*changes)[length] != '=' && (*changes)[length] != '\0'))) {
+        changes++;
+    }
+    return *changes != NULL;
+}
+
+char **program_environment(const char *const *changes)
+{
+    size_t count = 0, added = 0, kept = 0;
+    while (environ != NULL && environ[count] != NULL) {
+        count++;
+    }
+    while (changes[added] != NULL) {
+        added++;
+    }
+    char **entries = calloc(count + added + 1, sizeof(*entries));
+    for (size_t i = 0; entries != NULL && i < count; i++) {
+        if (!is_changed(environ[i], changes)) {
+            entries[kept++] = environ[i];
+        }
+    }
+    for (size_t i = 0; entries != NULL && i < added; i++) {
+        if (strchr(changes[i], '=') != NULL) {
+            entries[kept++] = (char *)changes[i];
+        }
+    }
+    return entries;
+}
+
 int program_spawn(char *const *argv, char *const *environment, const int streams[3], bool has_own_session,
                   pid_t *pid_out)
 {

@@ -5,7 +5,7 @@
  */
 #include "analysis/base/progress.h"
 
-#include "analysis/base/monotonic.h"
+#include "base/monotonic.h"
 #include "analysis/base/number_format.h"
 
 #include <stdio.h>

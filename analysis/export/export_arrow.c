@@ -8,7 +8,7 @@
  */
 #include "analysis/export/export_arrow.h"
 
-#include "analysis/base/monotonic.h"
+#include "base/monotonic.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
 #include "base/error.h"

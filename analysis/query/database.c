@@ -16,7 +16,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/base/monotonic.h"
+#include "base/monotonic.h"
 #include "analysis/base/progress.h"
 #include "base/error.h"
 #include "trace/writer.h"

@@ -7,7 +7,7 @@
 #include "analysis/top/top_run.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "analysis/base/monotonic.h"
+#include "base/monotonic.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"

@@ -6,7 +6,7 @@
 #ifndef VARVE_ANALYSIS_WHATIF_PLACEMENT_CLOCK_H
 #define VARVE_ANALYSIS_WHATIF_PLACEMENT_CLOCK_H
 
-#include "analysis/base/monotonic.h"
+#include "base/monotonic.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,6 +8,7 @@
 #include "trace/callsites/callsite_reader.h"
 
 #include "base/grown_array.h"
+#include "base/proc_file.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,8 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+static const char deleted[] = " (deleted)"; /* as the kernel writes it behind names */
 
 #define IMAGES_MAX 8192U
 #define PATH_BYTES 4096U
@@ -78,7 +80,6 @@ void images_keep(struct images *images, const char *path)
 
 void images_keep_program(struct images *images, int32_t pid)
 {
-    static const char deleted[] = " (deleted)";
     char name[32], path[PATH_BYTES];
     snprintf(name, sizeof(name), "/proc/%" PRId32 "/exe", pid);
     const ssize_t length = readlink(name, path, sizeof(path) - 1);
@@ -100,25 +101,20 @@ static struct symbols_image gone = {.length = SIZE_MAX, .copy = -1};
 static struct images_entry *take_mapped(struct images *images, int32_t pid, uint64_t base, const char *path,
                                         bool *is_gone)
 {
-    char name[96], *line = NULL;
-    size_t room = 0;
-    uint64_t start = 0, end = 0;
-    snprintf(name, sizeof(name), "/proc/%" PRId32 "/maps", pid);
-    FILE *maps = fopen(name, "re");
-    while (maps != NULL && getline(&line, &room, maps) > 0) {
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &start, &end) == 2 && start >= base) {
-            *is_gone = start == base && strstr(line, " (deleted)\n") != NULL;
-            break;
-        }
+    struct proc_maps maps;
+    struct proc_map map = {0};
+    (void)proc_maps_open(&maps, pid);
+    while (proc_maps_next(&maps, &map) && map.start < base) {
     }
-    free(line);
-    if (maps != NULL) {
-        fclose(maps);
-    }
-    if (start != base || base == 0) {
+    const bool is_there = base != 0 && map.start == base;
+    const char *mark = is_there ? strstr(map.path, deleted) : NULL;
+    *is_gone = mark != NULL && mark[strlen(deleted)] == '\0';
+    proc_maps_close(&maps);
+    if (!is_there) {
         return NULL;
     }
-    snprintf(name, sizeof(name), "/proc/%" PRId32 "/map_files/%" PRIx64 "-%" PRIx64, pid, start, end);
+    char name[96];
+    snprintf(name, sizeof(name), "/proc/%" PRId32 "/map_files/%" PRIx64 "-%" PRIx64, pid, map.start, map.end);
     return take_by_name(images, name, path);
 }
 

@@ -119,30 +119,6 @@ bool lttng_daemon_is_there(void)
     return program_find(PROGRAM, path, sizeof(path));
 }
 
-static bool lttng_daemon_variable_is(const char *entry, const char *name)
-{
-    size_t length = strlen(name);
-    return strncmp(entry, name, length) == 0 && entry[length] == '=';
-}
-
-/* Without what a recorded program inherits. The entries are borrowed; the caller frees the array. */
-static char **lttng_daemon_environment_make(void)
-{
-    size_t count = 0;
-    while (environ != NULL && environ[count] != NULL) {
-        count++;
-    }
-    char **entries = calloc(count + 1, sizeof(*entries));
-    size_t kept = 0;
-    for (size_t i = 0; entries != NULL && i < count; i++) {
-        if (!lttng_daemon_variable_is(environ[i], "LD_PRELOAD") &&
-            !lttng_daemon_variable_is(environ[i], SESSION_ENVIRONMENT)) {
-            entries[kept++] = environ[i];
-        }
-    }
-    return entries;
-}
-
 /* The program that was started ends when the daemon behind it answers. -1: it had to be killed. */
 static int wait_or_kill(pid_t pid, uint64_t limit_ns)
 {
@@ -167,7 +143,8 @@ static int wait_or_kill(pid_t pid, uint64_t limit_ns)
 
 static int lttng_daemon_spawn_and_wait(uint64_t limit_ns, struct varve_message *message)
 {
-    char **entries = lttng_daemon_environment_make();
+    /* without what a recorded program inherits */
+    char **entries = program_environment((const char *const[]){"LD_PRELOAD", SESSION_ENVIRONMENT, NULL});
     struct sigaction plain = {.sa_handler = SIG_DFL};
     if (entries == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to start " PROGRAM);

@@ -16,6 +16,7 @@
 #include "trace/record.h"
 #include "trace/store/store.h"
 #include "base/error.h"
+#include "base/grown_array.h"
 #include "base/publish.h"
 #include "trace/collect.h"
 #include "trace/emit.h"
@@ -53,7 +54,8 @@ struct recording {
     struct launch launch;
     struct attach *attach; /* NULL: the program was started */
     int32_t *detached;     /* that process, and those that had inherited its hooks */
-    unsigned detached_count, detached_room;
+    unsigned detached_count;
+    size_t detached_room;
     unsigned hooked_count; /* of them could not be let go of: */
     int32_t hooked_pid;    /* the first, */
     struct varve_message hooked_why;
@@ -112,12 +114,8 @@ static int record_run_check_options(const struct varve_collect_options *options,
 /* The program is started with the filters that this process has. */
 static void settings_fill_confinement(struct session_control *settings)
 {
-    char text[8192] = "";
-    FILE *file = fopen("/proc/self/status", "re");
-    if (file != NULL) {
-        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-        fclose(file);
-    }
+    char text[8192];
+    proc_file_read(0, "status", text, sizeof(text));
     settings->seccomp_mode = session_status_number(text, "Seccomp:");
     settings->seccomp_filters = session_status_number(text, "Seccomp_filters:");
 }
@@ -164,43 +162,32 @@ static void join_command(char *const *argv, char *text, size_t bytes)
     }
 }
 
-/* Stops at the first error. */
-static void emit_text(struct recording *recording, int *error, const char *key, const char *value)
-{
-    *error = *error == VARVE_OK ? collect_meta_text(&recording->collector, key, value) : *error;
-}
-
-static void emit_integer(struct recording *recording, int *error, const char *key, int64_t value)
-{
-    *error = *error == VARVE_OK ? collect_meta_integer(&recording->collector, key, value) : *error;
-}
-
 static int emit_beginning(struct recording *recording)
 {
     static const char *const overflows[] = {"spill", "block", "drop"};
     static const char *const stacks[] = {"none", "native", "python", "all"};
     const struct varve_collect_options *options = recording->options;
-    const struct collector *collector = &recording->collector;
+    struct collector *collector = &recording->collector;
     char command[4096];
     if (recording->attach != NULL) {
         snprintf(command, sizeof(command), "%s", recording->attach->target.command);
     } else {
         join_command(options->argv, command, sizeof(command));
     }
-    int error = VARVE_OK;
-    emit_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
-    emit_text(recording, &error, "command", command);
-    emit_text(recording, &error, "overflow", overflows[options->overflow % 3]);
-    emit_text(recording, &error, "stacks", stacks[options->stacks & 3]);
-    emit_integer(recording, &error, "stack_depth", options->stack_depth);
-    emit_integer(recording, &error, "stacks_max", options->stacks_max);
-    emit_integer(recording, &error, "ring_records", options->ring_records);
-    emit_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    int error = collect_meta_integer(collector, "trace_id", (int64_t)collector->directory.control->trace_id);
+    VARVE_THEN(error, collect_meta_text(collector, "command", command));
+    VARVE_THEN(error, collect_meta_text(collector, "overflow", overflows[options->overflow % 3]));
+    VARVE_THEN(error, collect_meta_text(collector, "stacks", stacks[options->stacks & 3]));
+    VARVE_THEN(error, collect_meta_integer(collector, "stack_depth", options->stack_depth));
+    VARVE_THEN(error, collect_meta_integer(collector, "stacks_max", options->stacks_max));
+    VARVE_THEN(error, collect_meta_integer(collector, "ring_records", options->ring_records));
+    VARVE_THEN(error,
+               collect_meta_text(collector, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic"));
     struct utsname host;
     if (uname(&host) == 0) {
-        emit_text(recording, &error, "host", host.nodename);
-        emit_text(recording, &error, "kernel", host.release);
-        emit_text(recording, &error, "machine", host.machine);
+        VARVE_THEN(error, collect_meta_text(collector, "host", host.nodename));
+        VARVE_THEN(error, collect_meta_text(collector, "kernel", host.release));
+        VARVE_THEN(error, collect_meta_text(collector, "machine", host.machine));
     }
     return error;
 }
@@ -225,8 +212,8 @@ static int begin_time(struct recording *recording, struct varve_message *message
     if (error == VARVE_OK) {
         const struct clock_anchor *start = &clock->anchors[clock->count - 1];
         collect_clock_begin(clock, start->mono_ns);
-        emit_integer(recording, &error, "start_real_ns", start->real_ns);
-        emit_integer(recording, &error, COLLECT_META_START, start->mono_ns);
+        VARVE_THEN(error, collect_meta_integer(collector, "start_real_ns", start->real_ns));
+        VARVE_THEN(error, collect_meta_integer(collector, COLLECT_META_START, start->mono_ns));
     }
     return error;
 }
@@ -249,13 +236,15 @@ static int record_run_prepare(struct recording *recording, struct varve_message 
         watch_allow(&collector->directory);
     }
     error = collector_open(collector, STORE_CREATE, message);
-    if (error == VARVE_OK && recording->options->lttng) {
-        error = collect_lttng_start(collector, recording->options, message);
+    if (recording->options->lttng) {
+        VARVE_THEN(error, collect_lttng_start(collector, recording->options, message));
     }
     VARVE_THEN(error, emit_beginning(recording));
     VARVE_THEN(error, collect_keep_begin(collector));
     VARVE_THEN(error, begin_time(recording, message));
     VARVE_THEN(error, collector_commit(collector, message));
+    struct rusage usage;
+    collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     if (error != VARVE_OK) {
         give_up(recording);
     }
@@ -301,17 +290,11 @@ static bool list_detached(struct recording *recording, int32_t pid)
             return false;
         }
     }
-    if (recording->detached_count == recording->detached_room) {
-        const unsigned room = recording->detached_room * 2 + 64;
-        int32_t *grown = realloc(recording->detached, room * sizeof(*grown));
-        if (grown == NULL) {
-            return false;
-        }
-        recording->detached = grown;
-        recording->detached_room = room;
+    const bool has_room = ARRAY_GROW(recording->detached, recording->detached_room, recording->detached_count + 1U);
+    if (has_room) {
+        recording->detached[recording->detached_count++] = pid;
     }
-    recording->detached[recording->detached_count++] = pid;
-    return true;
+    return has_room;
 }
 
 static void note_hooked(struct recording *recording, int32_t pid, int error, const struct varve_message *why)
@@ -449,14 +432,14 @@ static void begin_finishing(struct recording *recording)
 /* How the program ended, as far as that is known. */
 static int emit_end(struct recording *recording)
 {
+    struct collector *collector = &recording->collector;
     int status = recording->launch.wait_status;
-    int error = VARVE_OK;
     if (recording->attach != NULL) {
-        emit_text(recording, &error, "end_cause", recording->launch.is_gone ? "unknown" : "detached");
-        return error;
+        return collect_meta_text(collector, "end_cause", recording->launch.is_gone ? "unknown" : "detached");
     }
-    emit_text(recording, &error, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
-    emit_integer(recording, &error, "exit_status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    int error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
+    VARVE_THEN(error, collect_meta_integer(collector, "exit_status",
+                                           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
     return error;
 }
 
@@ -524,8 +507,6 @@ static int record_run_start(struct recording *recording, struct varve_collect_re
     }
     char preload[4096];
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
-    struct rusage usage;
-    recording->collector.rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     callsites_program(recording->collector.callsites, recording->program);
     error = launch_start(&recording->launch, recording->options->argv, preload, recording->collector.directory.path,
                          variables.items, message);
@@ -578,16 +559,12 @@ static int start_attached(struct recording *recording, struct varve_message *mes
 {
     struct collector *collector = &recording->collector;
     int error = record_run_check_options(recording->options, message);
-    if (error == VARVE_OK) {
-        error =
-            attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path, message);
-    }
+    VARVE_THEN(error, attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path,
+                                   message));
     VARVE_THEN(error, record_run_prepare(recording, message));
     if (error != VARVE_OK) {
         return error;
     }
-    struct rusage usage;
-    collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
     collect_bounds_process(collector, recording->options->attach_pid);
     VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
@@ -597,9 +574,9 @@ static int start_attached(struct recording *recording, struct varve_message *mes
     }
     recording->began_ns = collect_monotonic_ns();
     int64_t attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-    emit_integer(recording, &error, "attached_pid", recording->options->attach_pid);
-    emit_integer(recording, &error, "attached_ns", attached_ns);
-    emit_integer(recording, &error, "attach_stopped_ns", (int64_t)recording->attach->stopped_ns);
+    VARVE_THEN(error, collect_meta_integer(collector, "attached_pid", recording->options->attach_pid));
+    VARVE_THEN(error, collect_meta_integer(collector, "attached_ns", attached_ns));
+    VARVE_THEN(error, collect_meta_integer(collector, "attach_stopped_ns", (int64_t)recording->attach->stopped_ns));
     return error;
 }
 
@@ -673,7 +650,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     int error = VARVE_ERROR_NO_MEMORY;
     if (recording != NULL) {
         error = record_run_start(recording, result, message);
-        error = error == VARVE_OK ? record_run_run(recording, result, message) : error;
+        VARVE_THEN(error, record_run_run(recording, result, message));
         recording_free(recording);
     }
     return error;
@@ -688,7 +665,7 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     if (recording != NULL && attach != NULL) {
         recording->attach = attach;
         error = start_attached(recording, message);
-        error = error == VARVE_OK ? record_run_run(recording, result, message) : error;
+        VARVE_THEN(error, record_run_run(recording, result, message));
     }
     free(attach);
     recording_free(recording);

@@ -12,12 +12,12 @@
 #include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
+#include "base/proc_file.h"
 #include "trace/collector/collector_clock.h"
 #include "base/error.h"
 #include "trace/format/session_format.h"
 #include "trace/store/store.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -88,7 +88,6 @@ void collect_execs_close(struct collector *collector)
 /* Index + 1 of the program's row, 0 without memory. */
 static uint32_t unrecorded_program_find(struct collect_execs *execs, const char *path, uint32_t reason)
 {
-    void *grown = execs->programs;
     for (size_t i = 0; i < execs->program_count; i++) {
         if (execs->programs[i].reason == reason && strcmp(execs->programs[i].path, path) == 0) {
             return (uint32_t)i + 1;
@@ -97,15 +96,12 @@ static uint32_t unrecorded_program_find(struct collect_execs *execs, const char 
     if (execs->program_count >= PROGRAMS_MAX && strcmp(path, OTHERS) != 0) {
         return unrecorded_program_find(execs, OTHERS, reason);
     }
-    struct program *program;
-    if (!array_grow(&grown, &execs->program_capacity, execs->program_count + 1, sizeof(*program))) {
+    if (!ARRAY_GROW(execs->programs, execs->program_capacity, execs->program_count + 1)) {
         return 0;
     }
-    execs->programs = grown;
-    program = &execs->programs[execs->program_count++];
-    memset(program, 0, sizeof(*program));
+    struct program *program = &execs->programs[execs->program_count++];
+    *program = (struct program){.reason = reason};
     memcpy(program->path, path, strlen(path) + 1);
-    program->reason = reason;
     return (uint32_t)execs->program_count;
 }
 
@@ -139,15 +135,12 @@ static void awaited_remove(struct collect_execs *execs, const struct process_ide
 static void awaited_add(struct collect_execs *execs, const struct process_identity *process, const char *path,
                         uint32_t order)
 {
-    void *grown = execs->awaited;
-    struct awaited *awaited;
     if (execs->awaited_count >= AWAITED_MAX) { /* most of these never loaded it */
         program_count(execs, execs->awaited[0].path, EXEC_REASON_NOT_SEEN);
-        memmove(execs->awaited, execs->awaited + 1, --execs->awaited_count * sizeof(*awaited));
+        memmove(execs->awaited, execs->awaited + 1, --execs->awaited_count * sizeof(*execs->awaited));
     }
-    if (array_grow(&grown, &execs->awaited_capacity, execs->awaited_count + 1, sizeof(*awaited))) {
-        execs->awaited = grown;
-        awaited = &execs->awaited[execs->awaited_count++];
+    if (ARRAY_GROW(execs->awaited, execs->awaited_capacity, execs->awaited_count + 1)) {
+        struct awaited *awaited = &execs->awaited[execs->awaited_count++];
         awaited->process = *process;
         awaited->order = order;
         memcpy(awaited->path, path, strlen(path) + 1);
@@ -185,20 +178,15 @@ void collect_execs_ended(struct collector *collector, int32_t pid, int wait_stat
  * not load that any more. */
 static bool has_passed_recorder(int32_t pid)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t bytes = 0;
+    struct proc_maps maps;
+    struct proc_map map;
     bool has_library = false, has_recorder = false;
-    while (file != NULL && !has_recorder && getline(&line, &bytes, file) > 0) {
-        has_library = has_library || strstr(line, "/libc.so") != NULL || strstr(line, "/libc-") != NULL;
-        has_recorder = strstr(line, "/libvarve_preload") != NULL;
+    (void)proc_maps_open(&maps, pid);
+    while (!has_recorder && proc_maps_next(&maps, &map)) {
+        has_library = has_library || strstr(map.path, "/libc.so") != NULL || strstr(map.path, "/libc-") != NULL;
+        has_recorder = strstr(map.path, "/libvarve_preload") != NULL;
     }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
+    proc_maps_close(&maps);
     return has_library && !has_recorder;
 }
 

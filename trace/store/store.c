@@ -16,6 +16,7 @@
 #include "trace/store/schema.h"
 #include "trace/store/store_transaction.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "trace/writer.h"
 
 #include "columns_generated.h"
@@ -312,19 +313,13 @@ static int open_error(const char *path, int reason, struct varve_message *messag
     switch (reason) {
     case EEXIST:
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: exists already; name another file", path);
-    case ENOENT:
-    case ENOTDIR:
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: %s", path, strerror(reason));
     case EACCES:
     case EPERM:
     case EROFS:
     case EISDIR:
         return varve_message_set(message, VARVE_ERROR_PERMISSION, "%s: cannot write: %s", path, strerror(reason));
-    case ENOSPC:
-    case EDQUOT:
-        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s", path, strerror(reason));
     default:
-        return varve_message_set(message, VARVE_ERROR_IO, "%s: %s", path, strerror(reason));
+        return varve_message_set(message, file_error(reason), "%s: %s", path, strerror(reason));
     }
 }
 

@@ -7,6 +7,8 @@
 #include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/base/number_format.h"
+#include "base/grown_array.h"
+#include "base/proc_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -67,54 +69,27 @@ static void leftovers_add(struct leftovers *all, const char *name)
         return;
     }
     leftover.bytes = directory_bytes(descriptor, 0);
-    if (all->count == all->capacity) {
-        size_t capacity = all->capacity * 2 + 16;
-        struct leftover *items = realloc(all->items, capacity * sizeof(*items));
-        if (items == NULL) {
-            return;
-        }
-        all->items = items;
-        all->capacity = capacity;
+    if (ARRAY_GROW(all->items, all->capacity, all->count + 1)) {
+        all->items[all->count++] = leftover;
     }
-    all->items[all->count++] = leftover;
 }
 
 /* A living recording has its rings mapped, in the collector at least. */
-static void leftovers_mark(struct leftovers *all, const char *line)
+static bool leftovers_mark_mapped(void *context, int32_t pid)
 {
-    const char *at = strstr(line, SHM_FOLDER "/" PREFIX);
-    for (size_t i = 0; at != NULL && i < all->count; i++) {
-        size_t length = strlen(all->items[i].path);
-        if (strncmp(at, all->items[i].path, length) == 0 && at[length] == '/') {
-            all->items[i].is_mapped = true;
+    struct leftovers *all = context;
+    struct proc_maps maps;
+    struct proc_map map;
+    (void)proc_maps_open(&maps, pid);
+    while (proc_maps_next(&maps, &map)) {
+        const char *at = strstr(map.path, SHM_FOLDER "/" PREFIX);
+        for (size_t i = 0; at != NULL && i < all->count; i++) {
+            const size_t length = strlen(all->items[i].path);
+            all->items[i].is_mapped |= strncmp(at, all->items[i].path, length) == 0 && at[length] == '/';
         }
     }
-}
-
-static void leftovers_find_mapped(struct leftovers *all)
-{
-    DIR *processes = all->count > 0 ? opendir("/proc") : NULL;
-    struct dirent *entry;
-    char *line = NULL;
-    size_t capacity = 0;
-    while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        if (strspn(entry->d_name, "0123456789") == 0) {
-            continue;
-        }
-        char name[300];
-        snprintf(name, sizeof(name), "/proc/%s/maps", entry->d_name);
-        FILE *maps = fopen(name, "re");
-        while (maps != NULL && getline(&line, &capacity, maps) > 0) {
-            leftovers_mark(all, line);
-        }
-        if (maps != NULL) {
-            fclose(maps);
-        }
-    }
-    free(line);
-    if (processes != NULL) {
-        closedir(processes);
-    }
+    proc_maps_close(&maps);
+    return false; /* all of them */
 }
 
 /* varve-UID-ID, as trace/collector/session/recording_directory.c names them: others' names are anything, and go to a
@@ -142,7 +117,9 @@ static void leftovers_find(struct leftovers *all)
     if (folder != NULL) {
         closedir(folder);
     }
-    leftovers_find_mapped(all);
+    if (all->count > 0) {
+        (void)proc_file_search(0, leftovers_mark_mapped, all);
+    }
 }
 
 void doctor_check_leftovers(struct doctor_lines *lines)

@@ -11,7 +11,6 @@
 #include "trace/format/session_format.h"
 #include "trace/symbols/running_process.h"
 
-#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,13 +37,6 @@ static const char *attach_target_base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-static size_t proc_read(int32_t pid, const char *name, char *text, size_t bytes)
-{
-    char process[16];
-    snprintf(process, sizeof(process), "%d", pid);
-    return proc_file_read(process, name, text, bytes);
-}
-
 /* ---- who it is ---- */
 
 static int check_user(int32_t pid, const char *status, struct varve_message *message)
@@ -66,7 +58,7 @@ static int check_tracer(int32_t pid, const char *status, struct varve_message *m
     if (tracer == 0) {
         return VARVE_OK;
     }
-    proc_read((int32_t)tracer, "comm", name, sizeof(name));
+    proc_file_read((int32_t)tracer, "comm", name, sizeof(name));
     name[strcspn(name, "\n")] = '\0';
     return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is being traced by %s (pid %u): detach that first",
                              pid, name[0] != '\0' ? name : "a debugger", tracer);
@@ -76,7 +68,7 @@ static int check_tracer(int32_t pid, const char *status, struct varve_message *m
 static bool is_of_kernel(int32_t pid)
 {
     char text[1024];
-    proc_read(pid, "stat", text, sizeof(text));
+    proc_file_read(pid, "stat", text, sizeof(text));
     const char *at = strrchr(text, ')');
     unsigned long flags = 0;
     return at != NULL && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %lu", &flags) == 1 && (flags & KERNEL_THREAD) != 0;
@@ -121,28 +113,21 @@ static bool is_confined_by(const char *status, uint32_t inherited)
                          session_status_number(status, "Seccomp_filters:") != inherited);
 }
 
+static bool is_confined(void *inherited, int32_t tid)
+{
+    char status[STATUS_BYTES];
+    return proc_file_read(tid, "status", status, sizeof(status)) > 0 &&
+           is_confined_by(status, *(const uint32_t *)inherited);
+}
+
 /* What one thread has taken upon itself counts: it may meet the recorder. That varve is under as many filters shows
  * that they are those of the container. Kernels before 5.9 do not count them. */
 static int check_confinement(int32_t pid, struct varve_message *message)
 {
-    char path[64], status[STATUS_BYTES];
-    uint32_t inherited = 0;
-    if (proc_read(getpid(), "status", status, sizeof(status)) > 0) {
-        inherited = session_status_number(status, "Seccomp_filters:");
-    }
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    DIR *folder = opendir(path);
-    const struct dirent *entry;
-    bool is_confined = false;
-    while (folder != NULL && !is_confined && (entry = readdir(folder)) != NULL) {
-        const int32_t tid = (int32_t)strtol(entry->d_name, NULL, 10);
-        is_confined =
-            tid > 0 && proc_read(tid, "status", status, sizeof(status)) > 0 && is_confined_by(status, inherited);
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return !is_confined
+    char status[STATUS_BYTES];
+    proc_file_read(getpid(), "status", status, sizeof(status));
+    uint32_t inherited = session_status_number(status, "Seccomp_filters:");
+    return proc_file_search(pid, is_confined, &inherited) == 0
                ? VARVE_OK
                : varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                    "process %d has confined itself (seccomp): what recording needs may be forbidden in "
@@ -201,28 +186,7 @@ static int attach_target_check_root(const struct target *target, struct varve_me
 
 /* ---- what it has mapped ---- */
 
-struct mapping {
-    uint64_t start, offset;
-    unsigned major, minor;
-    uint64_t inode;
-    char *path;
-};
-
-/* False: it is of no file. */
-static bool mapping_parse(char *line, struct mapping *mapping)
-{
-    line[strcspn(line, "\n")] = '\0';
-    int at = 0;
-    if (sscanf(line, "%lx-%*x %*4s %lx %x:%x %lu %n", &mapping->start, &mapping->offset, &mapping->major,
-               &mapping->minor, &mapping->inode, &at) < 5 ||
-        at == 0) {
-        return false;
-    }
-    mapping->path = line + at;
-    return mapping->inode != 0 && mapping->path[0] == '/';
-}
-
-static void object_set(struct target_object *object, const struct mapping *mapping)
+static void object_set(struct target_object *object, const struct proc_map *mapping)
 {
     if (object->path[0] == '\0') {
         snprintf(object->path, sizeof(object->path), "%s", mapping->path);
@@ -232,7 +196,7 @@ static void object_set(struct target_object *object, const struct mapping *mappi
     }
 }
 
-static void allocator_add(struct target *target, const struct mapping *mapping)
+static void allocator_add(struct target *target, const struct proc_map *mapping)
 {
     if (target->allocator_count < TARGET_ALLOCATORS && symbols_file_function(mapping->path, "malloc") != 0) {
         snprintf(target->allocators[target->allocator_count++], TARGET_PATH_BYTES, "%s", mapping->path);
@@ -240,7 +204,7 @@ static void allocator_add(struct target *target, const struct mapping *mapping)
 }
 
 /* A mapping of the beginning of a file. */
-static void mapping_take(struct target *target, const struct mapping *mapping)
+static void mapping_take(struct target *target, const struct proc_map *mapping)
 {
     const char *name = attach_target_base_name(mapping->path);
     if (strncmp(name, "libc.so.6", 9) == 0 || strncmp(name, "libc-2.", 7) == 0) {
@@ -257,22 +221,16 @@ static void mapping_take(struct target *target, const struct mapping *mapping)
 /* False: they can't be read. */
 static bool take_maps(struct target *target)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/maps", target->tid);
-    FILE *file = fopen(path, "re");
-    size_t bytes = 0;
-    char *line = NULL;
-    while (file != NULL && getline(&line, &bytes, file) > 0) {
-        struct mapping mapping;
-        if (mapping_parse(line, &mapping) && mapping.offset == 0) {
+    struct proc_maps maps;
+    struct proc_map mapping;
+    const bool is_open = proc_maps_open(&maps, target->tid);
+    while (proc_maps_next(&maps, &mapping)) {
+        if (mapping.inode != 0 && mapping.path[0] == '/' && mapping.offset == 0) {
             mapping_take(target, &mapping);
         }
     }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
-    return file != NULL;
+    proc_maps_close(&maps);
+    return is_open;
 }
 
 static int read_maps(struct target *target, struct varve_message *message)
@@ -318,9 +276,7 @@ static int check_libc(const struct target *target, struct varve_message *message
 static void image_read(int32_t tid, uint64_t image[3])
 {
     uint64_t entries[64][2];
-    char process[16];
-    snprintf(process, sizeof(process), "%d", tid);
-    const size_t bytes = proc_file_read(process, "auxv", (char *)entries, sizeof(entries));
+    const size_t bytes = proc_file_read(tid, "auxv", (char *)entries, sizeof(entries));
     memset(image, 0, 3 * sizeof(image[0]));
     for (size_t i = 0; i < bytes / sizeof(entries[0]); i++) {
         if (entries[i][0] == AT_RANDOM) {
@@ -353,7 +309,7 @@ static int check_same(const struct target *target, struct varve_message *message
 
 static void read_command(struct target *target)
 {
-    size_t length = proc_read(target->tid, "cmdline", target->command, sizeof(target->command));
+    size_t length = proc_file_read(target->tid, "cmdline", target->command, sizeof(target->command));
     for (size_t i = 0; i + 1 < length; i++) {
         if (target->command[i] == '\0') {
             target->command[i] = ' ';
@@ -366,7 +322,7 @@ static int attach_target_look_at(struct target *target, enum target_purpose purp
     const bool is_left = purpose == TARGET_TO_LEAVE;
     char status[STATUS_BYTES];
     target->tid = proc_file_thread(target->pid);
-    if (proc_read(target->tid != 0 ? target->tid : target->pid, "status", status, sizeof(status)) == 0) {
+    if (proc_file_read(target->tid != 0 ? target->tid : target->pid, "status", status, sizeof(status)) == 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such process: %d", target->pid);
     }
     image_read(target->tid, target->image);

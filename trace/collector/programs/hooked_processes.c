@@ -8,23 +8,27 @@
 #include "base/proc_file.h"
 #include "trace/collector/session/mapped_recordings.h"
 
-#include <dirent.h>
-#include <stdlib.h>
 #include <unistd.h>
+
+struct hooked {
+    uint64_t trace_id, since_ticks;
+    void (*take)(void *context, int32_t pid);
+    void *context;
+};
+
+static bool take_hooked(void *context, int32_t pid)
+{
+    const struct hooked *hooked = context;
+    struct session_mapped mapped;
+    if (pid != getpid() && proc_file_started(pid) >= hooked->since_ticks && session_mapped_find(pid, &mapped) &&
+        mapped.trace_id == hooked->trace_id) {
+        hooked->take(hooked->context, pid);
+    }
+    return false; /* all of them */
+}
 
 void hooked_each(uint64_t trace_id, uint64_t since_ticks, void (*take)(void *context, int32_t pid), void *context)
 {
-    DIR *folder = opendir("/proc");
-    const struct dirent *entry;
-    struct session_mapped mapped;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        const int32_t pid = (int32_t)strtol(entry->d_name, NULL, 10);
-        if (pid > 0 && pid != getpid() && proc_file_started(pid) >= since_ticks && session_mapped_find(pid, &mapped) &&
-            mapped.trace_id == trace_id) {
-            take(context, pid);
-        }
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
+    struct hooked hooked = {trace_id, since_ticks, take, context};
+    (void)proc_file_search(0, take_hooked, &hooked);
 }

@@ -11,6 +11,7 @@
 
 #include "trace/collector/programs/thread_look.h"
 #include "trace/collector/programs/attach_registers.h"
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "base/error.h"
 #include "trace/symbols/running_process.h"
@@ -90,10 +91,8 @@ static bool is_handled(const struct injector *injector, int number)
     if (number != SIGSEGV && number != SIGBUS && number != SIGFPE && number != SIGILL && number != SIGTRAP) {
         return false;
     }
-    char process[16];
-    snprintf(process, sizeof(process), "%d", injector->tid);
-    char status[4096] = "";
-    (void)proc_file_read(process, "status", status, sizeof(status));
+    char status[4096];
+    (void)proc_file_read(injector->tid, "status", status, sizeof(status));
     const char *at = strstr(status, "\nSigCgt:");
     return at != NULL && (strtoull(at + 8, NULL, 16) >> (number - 1) & 1) != 0;
 }
@@ -122,24 +121,10 @@ static size_t memory_read(const struct injector *injector, uint64_t at, void *by
 
 /* ---- waits for locks ---- */
 
-/* As the thread itself sees it, in the innermost PID namespace. */
-static int32_t own_number(const struct injector *injector)
-{
-    char process[16], status[4096];
-    snprintf(process, sizeof(process), "%d", injector->tid);
-    (void)proc_file_read(process, "status", status, sizeof(status));
-    const char *at = strstr(status, "\nNSpid:");
-    long number = injector->tid;
-    for (char *end = at != NULL ? (char *)at + 7 : NULL; at != NULL && *end == '\t'; at = end) {
-        number = strtol(end + 1, &end, 10);
-    }
-    return (int32_t)number;
-}
-
 /* Is there a recursive mutex of the C library that the thread owns? A word of the lock, how often, and by whom. */
 static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t bytes)
 {
-    const int32_t number = own_number(injector);
+    const int32_t innermost = proc_file_innermost(injector->tid), number = innermost != 0 ? innermost : injector->tid;
     int32_t *words = malloc(bytes);
     bool is_found = words == NULL;
     size_t count = words != NULL ? memory_read(injector, at, words, bytes) / sizeof(*words) : 0;
@@ -154,25 +139,19 @@ static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t b
  * loader may write. */
 static bool owns_loader_lock(const struct injector *injector)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/maps", injector->tid);
-    FILE *file = fopen(path, "re");
-    size_t room = 0;
+    struct proc_maps maps;
+    struct proc_map map;
     bool is_known = false, is_owner = false;
-    char *line = NULL;
-    while (file != NULL && !is_owner && getline(&line, &room, file) > 0) {
-        const char *slash = strrchr(line, '/');
-        char *end;
-        const uint64_t from = strtoull(line, &end, 16), to = *end == '-' ? strtoull(end + 1, &end, 16) : 0;
-        if (slash != NULL && strncmp(slash + 1, "ld-", 3) == 0 && strncmp(end, " rw", 3) == 0 && from < to) {
+    (void)proc_maps_open(&maps, injector->tid);
+    while (!is_owner && proc_maps_next(&maps, &map)) {
+        const char *slash = strrchr(map.path, '/');
+        const uint64_t bytes = map.end - map.start;
+        if (slash != NULL && strncmp(slash + 1, "ld-", 3) == 0 && strncmp(map.rights, "rw", 2) == 0) {
             is_known = true;
-            is_owner = to - from > LOADER_BYTES_MAX || owns_mutex_in(injector, from, to - from);
+            is_owner = bytes > LOADER_BYTES_MAX || owns_mutex_in(injector, map.start, bytes);
         }
     }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
+    proc_maps_close(&maps);
     return is_owner || !is_known;
 }
 
@@ -205,7 +184,7 @@ static void own_restore(const struct injector *injector, uint64_t memory)
  * that others would miss then: they would find no more than a lock that says that somebody waits. */
 static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 {
-    const uint64_t now = stop_now_ns();
+    const uint64_t now = (uint64_t)monotonic_ns();
     if (now - began_ns >= CALL_NS) {
         inject_fail(
             injector, VARVE_ERROR_BUSY,
@@ -255,7 +234,7 @@ static bool handle_stop(struct injector *injector, enum stop stop, int *number, 
 /* The call of this thread is over: True with its result. */
 static bool await_return(struct injector *injector, uint64_t *result)
 {
-    const uint64_t began_ns = stop_now_ns();
+    const uint64_t began_ns = (uint64_t)monotonic_ns();
     unsigned faults = 0;
     int number = 0;
     for (;;) {
@@ -391,7 +370,7 @@ static void thread_restore(struct injector *injector)
     registers_write(injector->tid, &injector->saved);
     ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask);
     stop_let_go(injector->tid);
-    injector->report->result.stopped_ns = stop_now_ns() - injector->stopped_ns;
+    injector->report->result.stopped_ns = (uint64_t)monotonic_ns() - injector->stopped_ns;
 }
 
 /* The calls are over, and their memory goes, unless something of what was left midway may lie there. */

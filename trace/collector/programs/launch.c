@@ -12,6 +12,8 @@
 #include "trace/collector/programs/launch.h"
 
 #include "base/error.h"
+#include "base/file_error.h"
+#include "base/program.h"
 #include "trace/format/session_format.h"
 
 #include <assert.h>
@@ -36,21 +38,24 @@ struct launch_signals {
     struct sigaction on_child, on_pipe, on_file_size;
 };
 
-static void signals_collected(sigset_t *set)
+static void signals_give_back(const struct launch_signals *saved)
 {
-    sigemptyset(set);
-    sigaddset(set, SIGCHLD);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
-    sigaddset(set, SIGQUIT);
+    sigaction(SIGCHLD, &saved->on_child, NULL);
+    sigaction(SIGPIPE, &saved->on_pipe, NULL);
+    sigaction(SIGXFSZ, &saved->on_file_size, NULL);
+    sigprocmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
-/* Calls with constant, valid arguments: these can't fail. */
-static void signals_take(struct launch_signals *saved)
+/* From here on they arrive at launch->signal_fd. Calls with constant, valid arguments can't fail. */
+static int launch_listen(struct launch *launch, struct launch_signals *saved, struct varve_message *message)
 {
     sigset_t collected;
-    signals_collected(&collected);
+    sigemptyset(&collected);
+    sigaddset(&collected, SIGCHLD);
+    sigaddset(&collected, SIGINT);
+    sigaddset(&collected, SIGTERM);
+    sigaddset(&collected, SIGHUP);
+    sigaddset(&collected, SIGQUIT);
     sigprocmask(SIG_BLOCK, &collected, &saved->mask);
     /* Where SIGCHLD is ignored (some service managers start us so) children would vanish unreaped. */
     struct sigaction action;
@@ -60,20 +65,13 @@ static void signals_take(struct launch_signals *saved)
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, &saved->on_pipe);
     sigaction(SIGXFSZ, &action, &saved->on_file_size);
-}
-
-static void signals_give_back(const struct launch_signals *saved)
-{
-    sigaction(SIGCHLD, &saved->on_child, NULL);
-    sigaction(SIGPIPE, &saved->on_pipe, NULL);
-    sigaction(SIGXFSZ, &saved->on_file_size, NULL);
-    sigprocmask(SIG_SETMASK, &saved->mask, NULL);
-}
-
-static bool launch_variable_is(const char *entry, const char *name)
-{
-    size_t length = strlen(name);
-    return strncmp(entry, name, length) == 0 && entry[length] == '=';
+    launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (launch->signal_fd < 0) {
+        const int reason = errno;
+        signals_give_back(saved);
+        return varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(reason));
+    }
+    return VARVE_OK;
 }
 
 struct launch_environment {
@@ -89,18 +87,6 @@ static void environment_free(struct launch_environment *environment)
     free(environment->session);
 }
 
-/* Does one of `variables` ("NAME=VALUE") take the place of `entry`? */
-static bool launch_is_replaced(const char *entry, char *const *variables)
-{
-    for (; *variables; variables++) {
-        size_t length = strcspn(*variables, "=") + 1;
-        if (strncmp(entry, *variables, length) == 0) {
-            return true;
-        }
-    }
-    return launch_variable_is(entry, "LD_PRELOAD") || launch_variable_is(entry, SESSION_ENVIRONMENT);
-}
-
 static int launch_environment_make(struct launch_environment *environment, const char *preload, const char *session,
                                    char *const *variables)
 {
@@ -113,30 +99,20 @@ static int launch_environment_make(struct launch_environment *environment, const
     if (asprintf(&environment->session, "%s=%s", SESSION_ENVIRONMENT, session) < 0) {
         environment->session = NULL;
     }
-    size_t count = 0;
-    while (environ && environ[count]) {
-        count++;
+    if (environment->preload && environment->session) {
+        const char *changes[RECORD_VARIABLES + 3] = {0};
+        size_t count = 0;
+        for (; count < RECORD_VARIABLES && variables[count]; count++) {
+            changes[count] = variables[count];
+        }
+        changes[count] = environment->preload;
+        changes[count + 1] = environment->session;
+        environment->entries = program_environment(changes);
     }
-    size_t added = 0;
-    while (variables[added]) {
-        added++;
-    }
-    environment->entries = calloc(count + added + 3, sizeof(*environment->entries));
-    if (!environment->entries || !environment->preload || !environment->session) {
+    if (!environment->entries) {
         environment_free(environment);
         return VARVE_ERROR_NO_MEMORY;
     }
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!launch_is_replaced(environ[i], variables)) {
-            environment->entries[kept++] = environ[i];
-        }
-    }
-    for (size_t i = 0; i < added; i++) {
-        environment->entries[kept++] = variables[i];
-    }
-    environment->entries[kept++] = environment->preload;
-    environment->entries[kept] = environment->session;
     return VARVE_OK;
 }
 
@@ -152,16 +128,8 @@ static void __attribute__((noreturn)) launch_child_run(char *const argv[], const
 
 static int exec_error(int reason, const char *program, struct varve_message *message)
 {
-    int error = VARVE_ERROR_IO;
+    int error = file_error(reason);
     switch (reason) {
-    case ENOENT:
-    case ENOTDIR:
-        error = VARVE_ERROR_NOT_FOUND;
-        break;
-    case EACCES:
-    case EPERM:
-        error = VARVE_ERROR_PERMISSION;
-        break;
     case ENOEXEC:
     case ELIBBAD:
     case ELOOP:
@@ -247,22 +215,10 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the program's environment");
     }
     struct launch_signals signals;
-    signals_take(&signals);
-    sigset_t collected;
-    signals_collected(&collected);
-    launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
-    int error = VARVE_OK;
-    if (launch->signal_fd < 0) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(errno));
-    }
-    if (!error) {
-        error = program_start(launch, argv, &environment, &signals, message);
-    }
-    if (error) {
-        if (launch->signal_fd >= 0) {
-            close(launch->signal_fd);
-            launch->signal_fd = -1;
-        }
+    int error = launch_listen(launch, &signals, message);
+    if (error == VARVE_OK && (error = program_start(launch, argv, &environment, &signals, message)) != VARVE_OK) {
+        close(launch->signal_fd);
+        launch->signal_fd = -1;
         signals_give_back(&signals);
     }
     environment_free(&environment);
@@ -292,16 +248,8 @@ int launch_attach(struct launch *launch, int32_t pid, struct varve_message *mess
 {
     *launch = (struct launch){.pid = pid, .is_attached = true};
     struct launch_signals signals;
-    signals_take(&signals);
-    sigset_t collected;
-    signals_collected(&collected);
-    launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
     launch->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (launch->signal_fd < 0) {
-        signals_give_back(&signals);
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(errno));
-    }
-    return VARVE_OK;
+    return launch_listen(launch, &signals, message);
 }
 
 /* Old kernels give no descriptor. */

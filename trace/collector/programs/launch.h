@@ -24,9 +24,9 @@ struct launch {
 typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes);
 
 /// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
-/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
-/// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
-/// adopts them without varve. Errors of exec come back here.
+/// `variables` ("NAME=VALUE", RECORD_VARIABLES at most and NULL at the end, borrowed) in place of the environment's
+/// own. The program gets the signal mask and dispositions that the collector had before; daemons of it become children
+/// of whoever adopts them without varve. Errors of exec come back here.
 int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
                  char *const *variables, struct varve_message *message);
 

@@ -83,9 +83,8 @@ static enum asleep_harm harm_of(int64_t number, const uint64_t arguments[ARGUMEN
 /* "running", "NUMBER ARGUMENTS SP PC", or "-1 SP PC" of one that waits outside of a call. */
 bool asleep_look(int32_t tid, struct asleep *asleep_out)
 {
-    char process[16], text[256];
-    snprintf(process, sizeof(process), "%d", tid);
-    (void)proc_file_read(process, "syscall", text, sizeof(text));
+    char text[256];
+    (void)proc_file_read(tid, "syscall", text, sizeof(text));
     int64_t number;
     uint64_t values[ARGUMENTS + 2];
     const int count = sscanf(

@@ -6,11 +6,11 @@
  */
 #include "trace/collector/programs/thread_look.h"
 
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "trace/collector/programs/attach_registers.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,13 +27,6 @@ struct search {
     int32_t caller;
     uint64_t stopped_ns;
 };
-
-static bool thread_is_there(int32_t pid, int32_t tid)
-{
-    char thread[64];
-    snprintf(thread, sizeof(thread), "%d/task/%d", pid, tid);
-    return !proc_file_has_ended(thread);
-}
 
 static const char *trace_hint(void)
 {
@@ -87,7 +80,7 @@ static bool seize(struct search *search, int32_t tid, unsigned *place_out)
     if (stop != STOP_ASKED) {
         return false;
     }
-    search->stopped_ns = stop_now_ns();
+    search->stopped_ns = (uint64_t)monotonic_ns();
     registers_repeat(tid);
     *place_out = place_of(&look->rules, look->running, tid);
     return true;
@@ -125,7 +118,7 @@ static bool thread_look_at(struct search *search, int32_t tid, enum asleep_harm 
         return seen == GLANCE_OUTSIDE;
     }
     if (!seize(search, tid, &place)) {
-        return search->none_in != PLACE_RECORDER || !thread_is_there(search->look->target->pid, tid);
+        return search->none_in != PLACE_RECORDER || proc_file_has_ended(tid);
     }
     if (search->none_in == 0 && (place & search->avoids) == 0) {
         search->caller = tid;
@@ -198,11 +191,11 @@ static int say_busy(struct look *look, unsigned none_in)
 
 static int search_run(struct search *search)
 {
-    const uint64_t began_ns = stop_now_ns();
+    const uint64_t began_ns = (uint64_t)monotonic_ns();
     struct look *look = search->look;
     search->is_patient = true;
     while (!look_round(search)) {
-        const uint64_t now_ns = stop_now_ns();
+        const uint64_t now_ns = (uint64_t)monotonic_ns();
         if (look->error != VARVE_OK) {
             return look->error;
         }

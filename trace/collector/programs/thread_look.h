@@ -31,7 +31,7 @@ struct place_rules {
     uint64_t malloc_start, malloc_end; /* of the C library's allocator, in its file */
     uint64_t unsafe[PLACE_UNSAFE_MAX]; /* where functions of the C library that hold such a lock begin, in its file */
     struct place_range *ranges;        /* where stacks may lie, once asked for; until the end of this process */
-    size_t range_count;
+    size_t range_count, range_room;
 };
 
 void place_rules_init(struct place_rules *rules, const struct target *target);
@@ -96,8 +96,6 @@ bool asleep_still(int32_t tid, const struct asleep *asleep);
 
 #define STOP_NS UINT64_C(100000000) /* for a thread to stop: one in vfork, or waiting for a disk, does not */
 
-/// CLOCK_MONOTONIC.
-uint64_t stop_now_ns(void);
 void stop_nap(long ns);
 
 enum stop_taken {

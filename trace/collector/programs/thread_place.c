@@ -7,10 +7,11 @@
  */
 #include "trace/collector/programs/thread_look.h"
 
+#include "base/grown_array.h"
+#include "base/proc_file.h"
 #include "trace/symbols/running_process.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -113,31 +114,16 @@ unsigned place_of(const struct place_rules *rules, struct symbols_running *runni
 /* Where memory that can be written begins and ends, as it is now. */
 static void read_ranges(struct place_rules *rules, int32_t tid)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/maps", tid);
-    FILE *file = fopen(path, "re");
-    size_t room = 0, bytes = 0;
-    char *line = NULL;
+    struct proc_maps maps;
+    struct proc_map map;
     rules->range_count = 0;
-    while (file != NULL && getline(&line, &bytes, file) > 0) {
-        struct place_range range;
-        char right;
-        if (rules->range_count == room) {
-            room = room * 2 + 256;
-            struct place_range *grown = realloc(rules->ranges, room * sizeof(*grown));
-            if (grown == NULL) {
-                break;
-            }
-            rules->ranges = grown;
-        }
-        if (sscanf(line, "%lx-%lx %*c%c", &range.start, &range.end, &right) == 3 && right == 'w') {
-            rules->ranges[rules->range_count++] = range;
+    (void)proc_maps_open(&maps, tid);
+    while (proc_maps_next(&maps, &map) && ARRAY_GROW(rules->ranges, rules->range_room, rules->range_count + 1)) {
+        if (map.rights[1] == 'w') {
+            rules->ranges[rules->range_count++] = (struct place_range){map.start, map.end};
         }
     }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
+    proc_maps_close(&maps);
 }
 
 /* The end of the memory in which a stack is; 0: unknown. */

@@ -7,6 +7,7 @@
  */
 #include "trace/collector/programs/thread_look.h"
 
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "trace/collector/programs/attach_registers.h"
 #include "trace/format/session_format.h"
@@ -14,7 +15,6 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/ptrace.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -23,13 +23,6 @@
 
 #define STEP_NS 50000L
 #define SEIZE_US 5000
-
-uint64_t stop_now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
-}
 
 void stop_nap(long ns)
 {
@@ -84,7 +77,7 @@ void stop_late(void)
 
 enum stop stop_await(int32_t tid, uint64_t limit_ns, int *signal_out)
 {
-    const uint64_t end_ns = stop_now_ns() + limit_ns;
+    const uint64_t end_ns = (uint64_t)monotonic_ns() + limit_ns;
     int status;
     do {
         const pid_t got = waitpid(-1, &status, __WALL | WNOHANG);
@@ -98,7 +91,7 @@ enum stop stop_await(int32_t tid, uint64_t limit_ns, int *signal_out)
         } else {
             stop_nap(STEP_NS);
         }
-    } while (stop_now_ns() < end_ns);
+    } while ((uint64_t)monotonic_ns() < end_ns);
     return STOP_NONE;
 }
 
@@ -160,9 +153,8 @@ static int seize_in_time(int32_t tid)
 /* What /proc says of the thread: who traces it, and does it live? */
 static bool lives(int32_t tid, int32_t *tracer_out)
 {
-    char process[16], status[4096];
-    snprintf(process, sizeof(process), "%d", tid);
-    const size_t length = proc_file_read(process, "status", status, sizeof(status));
+    char status[4096];
+    const size_t length = proc_file_read(tid, "status", status, sizeof(status));
     const char state = proc_file_state(status);
     *tracer_out = (int32_t)session_status_number(status, "TracerPid:");
     return length > 0 && state != 'Z' && state != 'X';

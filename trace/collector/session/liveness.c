@@ -12,14 +12,12 @@
 #include "trace/collector/session/recording_directory.h"
 #include "trace/format/session_format.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 bool liveness_is_locked(int fd)
@@ -47,10 +45,8 @@ bool liveness_locks_work(const struct session_directory *directory, const char *
     return works;
 }
 
-static uint64_t namespace_of(const char *process)
+static uint64_t namespace_at(const char *path)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%s/ns/pid", process);
     char text[64];
     ssize_t length = readlink(path, text, sizeof(text) - 1);
     text[length > 0 ? length : 0] = '\0';
@@ -60,68 +56,21 @@ static uint64_t namespace_of(const char *process)
 
 uint64_t liveness_namespace(void)
 {
-    return namespace_of("self");
+    return namespace_at("/proc/self/ns/pid");
 }
 
-/* The number that the innermost namespace of a process gave it: the last one of the line. */
-static int32_t innermost_pid(const char *process)
-{
-    char text[4096];
-    proc_file_read(process, "status", text, sizeof(text));
-    char *line = strstr(text, "\nNSpid:");
-    char *end = line != NULL ? strchr(line + 1, '\n') : NULL;
-    if (end == NULL) {
-        return 0;
-    }
-    *end = '\0';
-    line = strrchr(line, '\t');
-    return line != NULL ? (int32_t)strtol(line + 1, NULL, 10) : 0;
-}
-
-static bool has_variable(const char *process, const char *variable)
-{
-    size_t bytes = 1U << 20; /* more than the kernel lets a program have, as a rule */
-    size_t length = strlen(variable);
-    char *text = malloc(bytes);
-    if (text == NULL) {
-        return false;
-    }
-    size_t end = proc_file_read(process, "environ", text, bytes);
-    bool found = false;
-    for (size_t at = 0; !found && at < end; at += strlen(text + at) + 1) {
-        found = strncmp(text + at, variable, length) == 0 && text[at + length] == '\0';
-    }
-    free(text);
-    return found;
-}
-
-/* Calls `matches` for each process until it says yes; the number of that one, else 0. */
-static int32_t liveness_search(bool (*matches)(const char *process, const void *context), const void *context)
-{
-    DIR *folder = opendir("/proc");
-    if (folder == NULL) {
-        return 0;
-    }
-    struct dirent *entry;
-    int32_t found = 0;
-    while (found == 0 && (entry = readdir(folder)) != NULL) {
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && matches(entry->d_name, context)) {
-            found = (int32_t)strtol(entry->d_name, NULL, 10);
-        }
-    }
-    closedir(folder);
-    return found;
-}
-
-static bool liveness_is_process(const char *process, const void *context)
+static bool liveness_is_process(void *context, int32_t pid)
 {
     const struct process_identity *wanted = context;
-    return namespace_of(process) == wanted->pid_namespace && innermost_pid(process) == wanted->pid;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
+    return namespace_at(path) == wanted->pid_namespace && proc_file_innermost(pid) == wanted->pid;
 }
 
 int32_t liveness_find(const struct process_identity *identity)
 {
-    return identity->pid_namespace != 0 ? liveness_search(liveness_is_process, identity) : 0;
+    struct process_identity wanted = *identity;
+    return wanted.pid_namespace != 0 ? proc_file_search(0, liveness_is_process, &wanted) : 0;
 }
 
 /* A number of an unknown namespace, and the session that such a process has mapped. */
@@ -132,47 +81,45 @@ struct unplaced {
 
 /* May we not look at what it has mapped, though it is of our own user? So it is where users are others (user
  * namespaces). */
-static bool is_closed_to_us(const char *process)
+static bool is_closed_to_us(int32_t pid)
 {
-    char path[64], status[4096];
-    snprintf(path, sizeof(path), "/proc/%s/maps", process);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const bool is_open = fd >= 0 || errno != EACCES;
-    session_descriptor_close(&fd);
+    char status[4096];
+    struct proc_maps maps;
+    const bool is_open = proc_maps_open(&maps, pid) || errno != EACCES;
+    proc_maps_close(&maps);
     if (is_open || getuid() == 0) {
         return false;
     }
-    proc_file_read(process, "status", status, sizeof(status));
+    proc_file_read(pid, "status", status, sizeof(status));
     return session_status_number(status, "Uid:") == getuid();
 }
 
-static bool is_unplaced(const char *process, const void *context)
+static bool is_unplaced(void *context, int32_t pid)
 {
     const struct unplaced *wanted = context;
     struct session_mapped mapped;
-    if (innermost_pid(process) != wanted->pid) {
+    if (proc_file_innermost(pid) != wanted->pid) {
         return false;
     }
-    return session_mapped_find((int32_t)strtol(process, NULL, 10), &mapped) ? mapped.trace_id == wanted->trace_id
-                                                                            : is_closed_to_us(process);
+    return session_mapped_find(pid, &mapped) ? mapped.trace_id == wanted->trace_id : is_closed_to_us(pid);
 }
 
 int32_t liveness_find_unplaced(int32_t pid, uint64_t trace_id)
 {
-    const struct unplaced wanted = {.pid = pid, .trace_id = trace_id};
-    char process[16];
-    snprintf(process, sizeof(process), "%d", pid);
-    return is_unplaced(process, &wanted) ? pid : liveness_search(is_unplaced, &wanted);
+    struct unplaced wanted = {.pid = pid, .trace_id = trace_id};
+    return pid > 0 && is_unplaced(&wanted, pid) ? pid : proc_file_search(0, is_unplaced, &wanted);
 }
 
-static bool is_of_session(const char *process, const void *context)
+static bool is_of_session(void *session, int32_t pid)
 {
-    return (int32_t)strtol(process, NULL, 10) != (int32_t)getpid() && has_variable(process, context);
+    char its[DIRECTORY_PATH_BYTES];
+    return pid != getpid() && proc_file_variable(pid, SESSION_ENVIRONMENT, its, sizeof(its)) &&
+           strcmp(its, session) == 0;
 }
 
 bool liveness_has_followers(const char *session)
 {
-    char variable[DIRECTORY_PATH_BYTES + 32];
-    snprintf(variable, sizeof(variable), SESSION_ENVIRONMENT "=%s", session);
-    return liveness_search(is_of_session, variable) != 0;
+    char wanted[DIRECTORY_PATH_BYTES];
+    snprintf(wanted, sizeof(wanted), "%s", session);
+    return proc_file_search(0, is_of_session, wanted) != 0;
 }

@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -110,42 +109,26 @@ static void take_page(const struct session_control *control, bool is_removed, st
     }
 }
 
-/* A line of /proc/PID/maps: the path of the file that is mapped from its beginning, in the line, or NULL. */
-static const char *mapped_file(char *line, uint64_t *start)
-{
-    line[strcspn(line, "\n")] = '\0';
-    uint64_t offset, inode;
-    int at = 0;
-    return sscanf(line, "%lx-%*x %*4s %lx %*x:%*x %lu %n", start, &offset, &inode, &at) == 3 && at != 0 &&
-                   offset == 0 && inode != 0 && line[at] == '/'
-               ? line + at
-               : NULL;
-}
-
 bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
 {
     *mapped_out = (struct session_mapped){0};
-    char path[64];
     const int32_t tid = proc_file_thread(pid);
-    snprintf(path, sizeof(path), "/proc/%d/maps", tid);
-    FILE *file = tid != 0 ? fopen(path, "re") : NULL;
-    size_t bytes = 0;
+    if (tid == 0) {
+        return false;
+    }
+    struct proc_maps maps;
+    struct proc_map map;
     bool is_found = false;
-    char *line = NULL;
-    while (file != NULL && mapped_out->collector == 0 && getline(&line, &bytes, file) > 0) {
+    (void)proc_maps_open(&maps, tid);
+    while (mapped_out->collector == 0 && proc_maps_next(&maps, &map)) {
         struct session_control control = {0};
-        uint64_t start;
-        const char *name = mapped_file(line, &start);
-        const bool is_removed = name != NULL && mapped_recordings_ends_with(name, "/session" REMOVED);
-        if ((is_removed || (name != NULL && mapped_recordings_ends_with(name, "/session"))) &&
-            read_page(tid, name, start, is_removed, &control)) {
+        const bool is_removed = mapped_recordings_ends_with(map.path, "/session" REMOVED);
+        if ((is_removed || mapped_recordings_ends_with(map.path, "/session")) && map.offset == 0 && map.inode != 0 &&
+            read_page(tid, map.path, map.start, is_removed, &control)) {
             take_page(&control, is_removed, mapped_out);
             is_found = true;
         }
     }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
-    }
+    proc_maps_close(&maps);
     return is_found;
 }

@@ -11,6 +11,7 @@
 #include "trace/collector/session/mapped_recordings.h"
 #include "trace/format/session_format.h"
 #include "base/error.h"
+#include "base/proc_file.h"
 #include "trace/collect.h"
 #include "trace/record.h"
 
@@ -232,11 +233,11 @@ static void search_add(struct search *search, const char *path)
 }
 
 /* The collector holds `owner` in its directory open; watchers and programs that are recorded do not. */
-static void search_descriptors(struct search *search, const char *pid)
+static bool search_descriptors(void *context, int32_t pid)
 {
     static const char owner[] = ".d/owner";
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%.16s/fd", pid);
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     DIR *folder = opendir(path);
     char target[DIRECTORY_PATH_BYTES];
     const struct dirent *entry;
@@ -245,12 +246,13 @@ static void search_descriptors(struct search *search, const char *pid)
         target[length > 0 ? length : 0] = '\0';
         if (length >= (ssize_t)sizeof(owner) && strcmp(target + length - (ssize_t)(sizeof(owner) - 1), owner) == 0) {
             target[length - (ssize_t)strlen("/owner")] = '\0';
-            search_add(search, target);
+            search_add(context, target);
         }
     }
     if (folder != NULL) {
         closedir(folder);
     }
+    return false; /* there may be others */
 }
 
 /* A process that is recorded has the session page mapped: one that was attached to has nothing else of it. */
@@ -264,49 +266,27 @@ static void search_mapped(struct search *search, int32_t pid)
 
 /* A program that is started to be recorded has the directory in its environment, also where it has not
  * mapped anything. */
-static void search_environment(struct search *search, const char *pid)
+static void search_environment(struct search *search, int32_t pid)
 {
-    static const char variable[] = SESSION_ENVIRONMENT "=";
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%.16s/environ", pid);
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t capacity = 0;
-    while (file != NULL && getdelim(&text, &capacity, '\0', file) > 0) {
-        if (strncmp(text, variable, sizeof(variable) - 1) == 0) {
-            search_add(search, text + sizeof(variable) - 1);
-        }
+    char directory[DIRECTORY_PATH_BYTES];
+    if (proc_file_variable(pid, SESSION_ENVIRONMENT, directory, sizeof(directory))) {
+        search_add(search, directory);
     }
-    if (file != NULL) {
-        fclose(file);
-    }
-    free(text);
 }
 
 size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
 {
     struct search search = {.paths = paths, .limit = limit};
-    char name[16];
-    if (pid != 0) {
-        snprintf(name, sizeof(name), "%d", (int)pid);
-        search_descriptors(&search, name);
-        if (search.count == 0) {
-            search_mapped(&search, pid);
-        }
-        if (search.count == 0) {
-            search_environment(&search, name);
-        }
+    if (pid == 0) {
+        (void)proc_file_search(0, search_descriptors, &search);
         return search.count;
     }
-    DIR *folder = opendir("/proc");
-    const struct dirent *entry;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') {
-            search_descriptors(&search, entry->d_name);
-        }
+    search_descriptors(&search, pid);
+    if (search.count == 0) {
+        search_mapped(&search, pid);
     }
-    if (folder != NULL) {
-        closedir(folder);
+    if (search.count == 0) {
+        search_environment(&search, pid);
     }
     return search.count;
 }

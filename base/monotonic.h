@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time that only goes on, for how long something takes. Threads: any. */
-#ifndef VARVE_ANALYSIS_BASE_MONOTONIC_H
-#define VARVE_ANALYSIS_BASE_MONOTONIC_H
+#ifndef VARVE_BASE_MONOTONIC_H
+#define VARVE_BASE_MONOTONIC_H
 
 #include <stdint.h>
 #include <time.h>
