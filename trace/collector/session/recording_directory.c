@@ -14,6 +14,7 @@
 
 #include "base/grown_array.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
 
@@ -33,27 +34,9 @@
 #define OWNER_BYTES 64U                              /* of the file `owner`, at most */
 #define SHARED_MEMORY_MIN_BYTES (UINT64_C(64) << 20) /* below that, rings are better off on the disk */
 
-static int from_errno(void)
-{
-    switch (errno) {
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        return VARVE_ERROR_PERMISSION;
-    case ENOENT:
-    case ENOTDIR:
-        return VARVE_ERROR_NOT_FOUND;
-    case ENOSPC:
-    case EDQUOT:
-        return VARVE_ERROR_FULL;
-    default:
-        return VARVE_ERROR_IO;
-    }
-}
-
 static int recording_directory_fail(struct varve_message *message, const char *what, const char *path)
 {
-    int error = from_errno();
+    int error = file_error(errno);
     return varve_message_set(message, error, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
@@ -237,17 +220,47 @@ bool session_file_parse(const char *name, struct session_file *file_out)
     return true;
 }
 
-/* What a recording leaves in its folders, but for the lock and the database. */
-static bool is_scrap(const char *name)
+/* What an entry of a recording's folders is. */
+enum {
+    ENTRY_SCRAP = 1,    /* of no use once the database is finished */
+    ENTRY_FRAME = 2,    /* there before anything is recorded, or only for who watches */
+    ENTRY_DATABASE = 4, /* or what SQLite keeps beside it */
+    ENTRY_OUTSIDE = 8,  /* known in the recording directory itself only */
+    ENTRY_FOLDER = 16,
+};
+
+/* In the order in which they are removed: a folder without the lock is not taken for a recording any more. */
+static const struct {
+    const char *name;
+    unsigned traits;
+} entries[] = {
+    {"session", ENTRY_SCRAP | ENTRY_FRAME},
+    {"counts", ENTRY_SCRAP | ENTRY_FRAME},
+    {"watch", ENTRY_SCRAP | ENTRY_FRAME},
+    {"live.json", ENTRY_SCRAP | ENTRY_FRAME},
+    {"live.json.new", ENTRY_SCRAP | ENTRY_FRAME},
+    {"allocations", ENTRY_SCRAP},
+    {"ctf", ENTRY_FOLDER},
+    {"trace.db-wal", ENTRY_DATABASE},
+    {"trace.db-shm", ENTRY_DATABASE},
+    {"trace.db-journal", ENTRY_DATABASE},
+    {"trace.db", ENTRY_DATABASE},
+    {"allocations.blocks", ENTRY_OUTSIDE},
+    {"owner", ENTRY_FRAME | ENTRY_OUTSIDE},
+};
+
+#define ENTRIES (sizeof(entries) / sizeof(entries[0]))
+
+/* 0: nothing that a recording has a name for. */
+static unsigned traits_of(const char *name)
 {
-    static const char *const names[] = {"session", "counts", "allocations", "watch", "live.json", "live.json.new"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0) {
-            return true;
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (strcmp(name, entries[i].name) == 0) {
+            return entries[i].traits;
         }
     }
     struct session_file file;
-    return session_file_parse(name, &file);
+    return session_file_parse(name, &file) ? ENTRY_SCRAP : 0;
 }
 
 /* ---- the owner ---- */
@@ -483,57 +496,27 @@ static DIR *recording_directory_list(int fd)
     return folder;
 }
 
-static bool is_database(const char *name)
-{
-    static const char *const names[] = {"trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What is there before anything is recorded, and what is only for who watches. */
-static bool is_frame(const char *name)
-{
-    static const char *const names[] = {"owner", "session", "counts", "watch", "live.json", "live.json.new"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What a recording has names for must be what a recording makes; what else lies there is not touched.
  * `*has_data`: there is something to be recovered. */
 static int check_entries(const struct session_directory *directory, int fd, bool *has_data,
                          struct varve_message *message)
 {
-    static const char *const files[] = {"owner", "allocations.blocks"};
     DIR *folder = recording_directory_list(fd);
     const struct dirent *entry;
     int error = folder != NULL ? VARVE_OK : recording_directory_fail(message, "read", directory->path);
     while (error == VARVE_OK && (entry = readdir(folder)) != NULL) {
-        bool is_known = is_scrap(entry->d_name) || is_database(entry->d_name);
-        for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-            is_known = is_known || (fd == directory->fd && strcmp(entry->d_name, files[i]) == 0);
-        }
-        mode_t type = S_IFREG;
-        if (strcmp(entry->d_name, "ctf") == 0) {
-            is_known = true;
-            type = S_IFDIR;
-        }
+        const unsigned traits = traits_of(entry->d_name);
+        const bool is_known = traits != 0 && ((traits & ENTRY_OUTSIDE) == 0 || fd == directory->fd);
         struct stat status;
         if (is_known && (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-                         (type == S_IFDIR ? !is_our_folder(&status) : !recording_directory_is_ours(&status, type)))) {
+                         ((traits & ENTRY_FOLDER) != 0 ? !is_our_folder(&status)
+                                                       : !recording_directory_is_ours(&status, S_IFREG)))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,
                                       "%s: %s in it is a link, or not a file of this user alone: nothing was "
                                       "changed",
                                       directory->path, entry->d_name);
         }
-        *has_data = *has_data || (is_known && !is_frame(entry->d_name));
+        *has_data = *has_data || (is_known && (traits & ENTRY_FRAME) == 0);
     }
     if (folder != NULL) {
         closedir(folder);
@@ -673,10 +656,7 @@ int session_directory_look(struct session_directory *directory, const char *path
 int session_directory_adopt(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = adopt(directory, message);
+    VARVE_THEN(error, adopt(directory, message));
     if (error != VARVE_OK) {
         session_directory_close(directory);
     }
@@ -703,7 +683,7 @@ static int scan(int fd, struct session_file **files, size_t *capacity, size_t *c
     const struct dirent *entry;
     int error = folder != NULL || fd < 0 ? VARVE_OK : VARVE_ERROR_IO; /* < 0: there is none */
     while (folder != NULL && error == VARVE_OK && (entry = readdir(folder)) != NULL) {
-        if (!array_grow((void **)files, capacity, *count + 1, sizeof(**files))) {
+        if (!ARRAY_GROW(*files, *capacity, *count + 1)) {
             error = VARVE_ERROR_NO_MEMORY;
         } else if (session_file_parse(entry->d_name, *files + *count)) {
             ++*count;
@@ -726,7 +706,7 @@ static int scan_reserve(const struct session_reserve *reserve, struct session_fi
             slot->process > SESSION_PROCESS_MAX || slot->ring > SESSION_RING_MAX) {
             continue;
         }
-        if (!array_grow((void **)files, capacity, *count + 2, sizeof(**files))) {
+        if (!ARRAY_GROW(*files, *capacity, *count + 2)) {
             return VARVE_ERROR_NO_MEMORY;
         }
         const bool is_ring = state == RESERVE_STATE_RING;
@@ -770,7 +750,7 @@ static void remove_scraps(int fd)
     DIR *folder = recording_directory_list(fd);
     const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        if (is_scrap(entry->d_name)) {
+        if ((traits_of(entry->d_name) & ENTRY_SCRAP) != 0) {
             unlinkat(fd, entry->d_name, 0);
         }
     }
@@ -792,15 +772,11 @@ void session_directory_clear(struct session_directory *directory)
     remove_scraps(directory->fd);
 }
 
-/* The lock goes last: a folder without it is not taken for a recording any more. */
 void session_directory_remove(struct session_directory *directory)
 {
-    /* by name, too, what is there from the start: without memory no folder can be listed */
-    static const char *const names[] = {"allocations",      "trace.db-wal", "trace.db-shm",
-                                        "trace.db-journal", "trace.db",     "owner"};
     session_directory_clear(directory);
-    for (size_t i = 0; directory->fd >= 0 && i < sizeof(names) / sizeof(names[0]); i++) {
-        unlinkat(directory->fd, names[i], 0);
+    for (size_t i = 0; directory->fd >= 0 && i < ENTRIES; i++) { /* by name, too: without memory no folder is listed */
+        unlinkat(directory->fd, entries[i].name, 0);
     }
     if (directory->fd >= 0) {
         rmdir(directory->path);
