@@ -10,20 +10,12 @@
 #include "trace/collector/collector.h"
 
 #include "trace/store/store.h"
+#include "trace/symbols/running_process.h"
 #include "base/error.h"
 #include "trace/emit.h"
 
-#include <elf.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define SECTIONS_MAX 4096U
-#define NAMES_BYTES_MAX (UINT64_C(64) << 20) /* of a string table; larger ones are not looked at */
-#define SYMBOLS_AT_ONCE 2048U
 
 /* The first that is found names it; a sanitizer or an allocator defines malloc as well. */
 static const struct {
@@ -47,120 +39,26 @@ static const struct {
 
 #define KNOWN_GO "the Go runtime" /* by a section that remains in stripped programs */
 
-struct file {
-    int fd;
-    unsigned section_names; /* index of their table */
-    Elf64_Shdr sections[SECTIONS_MAX];
-    unsigned section_count;
-};
-
-static bool own_allocators_read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
+/* Takes the first of the known ones that are defined there. */
+static void take_known(void *context, const char *function)
 {
-    return offset <= INT64_MAX && pread(fd, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
-}
-
-static bool read_sections(struct file *file)
-{
-    Elf64_Ehdr header;
-    struct stat status;
-    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) ||
-        !own_allocators_read_at(file->fd, &header, sizeof(header), 0) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0 ||
-        header.e_shnum > SECTIONS_MAX) {
-        return false;
-    }
-    file->section_count = header.e_shnum;
-    file->section_names = header.e_shstrndx;
-    return own_allocators_read_at(file->fd, file->sections, header.e_shnum * sizeof(Elf64_Shdr), header.e_shoff);
-}
-
-/* NULL: not to be had. With a NUL behind it, whatever the file says. */
-static char *read_names(const struct file *file, const Elf64_Shdr *table)
-{
-    const Elf64_Shdr *names = table->sh_link < file->section_count ? &file->sections[table->sh_link] : NULL;
-    char *text = NULL;
-    if (names != NULL && names->sh_type == SHT_STRTAB && names->sh_size <= NAMES_BYTES_MAX) {
-        text = calloc(1, names->sh_size + 1);
-    }
-    if (text != NULL && !own_allocators_read_at(file->fd, text, names->sh_size, names->sh_offset)) {
-        free(text);
-        text = NULL;
-    }
-    return text;
-}
-
-static size_t own_allocators_find_known(const char *name, size_t best)
-{
-    for (size_t i = 0; i < best; i++) {
-        if (strcmp(name, known[i].symbol) == 0) {
-            return i;
+    size_t *best = context;
+    for (size_t i = 0; i < *best; i++) {
+        if (strcmp(function, known[i].symbol) == 0) {
+            *best = i;
         }
     }
-    return best;
-}
-
-static size_t search_table(const struct file *file, const Elf64_Shdr *table, size_t best)
-{
-    char *names = read_names(file, table);
-    uint64_t names_bytes = names != NULL ? file->sections[table->sh_link].sh_size : 0;
-    uint64_t count = names != NULL ? table->sh_size / sizeof(Elf64_Sym) : 0;
-    Elf64_Sym symbols[SYMBOLS_AT_ONCE];
-    for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
-        size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
-        if (!own_allocators_read_at(file->fd, symbols, some * sizeof(symbols[0]),
-                                    table->sh_offset + at * sizeof(symbols[0]))) {
-            break;
-        }
-        for (size_t i = 0; i < some; i++) {
-            if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF &&
-                symbols[i].st_name < names_bytes) {
-                best = own_allocators_find_known(names + symbols[i].st_name, best);
-            }
-        }
-    }
-    free(names);
-    return best;
-}
-
-static bool own_allocators_has_section(const struct file *file, const char *section)
-{
-    const Elf64_Shdr link = {.sh_link = file->section_names};
-    char *names = read_names(file, &link);
-    bool found = false;
-    for (unsigned i = 0; names != NULL && i < file->section_count && !found; i++) {
-        uint32_t name = file->sections[i].sh_name;
-        found = name < file->sections[file->section_names].sh_size && strcmp(names + name, section) == 0;
-    }
-    free(names);
-    return found;
 }
 
 /* Into the two facts that are kept of a program. */
 static void own_allocators_look_at(const char *path, struct known_program *program)
 {
-    program->allocator = NULL;
-    program->has_python = false;
-    struct file *file = malloc(sizeof(*file));
-    if (file == NULL) {
-        return;
-    }
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file->fd >= 0 && read_sections(file)) {
-        size_t best = KNOWN;
-        for (unsigned i = 0; i < file->section_count; i++) {
-            if (file->sections[i].sh_type == SHT_SYMTAB || file->sections[i].sh_type == SHT_DYNSYM) {
-                best = search_table(file, &file->sections[i], best);
-            }
-        }
-        program->allocator = best < KNOWN                                     ? known[best].allocator
-                             : own_allocators_has_section(file, ".gopclntab") ? KNOWN_GO
-                                                                              : NULL;
-        program->has_python = own_allocators_has_section(file, ".PyRuntime");
-    }
-    if (file->fd >= 0) {
-        close(file->fd);
-    }
-    free(file);
+    size_t best = KNOWN;
+    symbols_file_each_function(path, take_known, &best);
+    program->allocator = best < KNOWN                                   ? known[best].allocator
+                         : symbols_file_has_section(path, ".gopclntab") ? KNOWN_GO
+                                                                        : NULL;
+    program->has_python = symbols_file_has_section(path, ".PyRuntime");
 }
 
 const char *collect_allocator_of(const char *path)

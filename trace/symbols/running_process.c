@@ -11,7 +11,12 @@
 #include <gelf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Larger tables are not looked at. */
+#define SYMBOLS_BYTES_MAX (UINT64_C(256) << 20)
+#define NAMES_BYTES_MAX (UINT64_C(64) << 20)
 
 struct symbols_running {
     int32_t pid;
@@ -159,46 +164,69 @@ bool symbols_running_stack(struct symbols_running *running, int32_t tid,
 
 /* ---- one file ---- */
 
-struct dynamic_symbols {
+struct file_symbols {
     int fd;
     Elf *elf;
     Elf_Data *data;
-    size_t strings; /* its string table's section */
+    size_t strings; /* their string table's section */
     size_t count;
 };
 
-static void dynamic_symbols_close(struct dynamic_symbols *symbols)
+static void file_symbols_close(struct file_symbols *symbols)
 {
-    if (symbols->elf != NULL) {
-        elf_end(symbols->elf);
-    }
+    elf_end(symbols->elf); /* NULL is allowed */
     if (symbols->fd >= 0) {
         close(symbols->fd);
     }
 }
 
-static bool dynamic_symbols_open(struct dynamic_symbols *symbols, const char *path)
+/* Read by position, not mapped: the file is its user's, who may make it shorter meanwhile. */
+static bool file_symbols_open(struct file_symbols *symbols, const char *path)
 {
-    *symbols = (struct dynamic_symbols){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    struct stat status;
+    *symbols = (struct file_symbols){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
     elf_version(EV_CURRENT);
-    symbols->elf = symbols->fd >= 0 ? elf_begin(symbols->fd, ELF_C_READ_MMAP, NULL) : NULL;
-    Elf_Scn *section = NULL;
-    while (symbols->elf != NULL && symbols->data == NULL && (section = elf_nextscn(symbols->elf, section)) != NULL) {
-        GElf_Shdr header;
-        if (gelf_getshdr(section, &header) && header.sh_type == SHT_DYNSYM && header.sh_entsize > 0) {
-            symbols->data = elf_getdata(section, NULL);
+    if (symbols->fd >= 0 && fstat(symbols->fd, &status) == 0 && S_ISREG(status.st_mode)) {
+        symbols->elf = elf_begin(symbols->fd, ELF_C_READ, NULL);
+    }
+    if (gelf_getclass(symbols->elf) != ELFCLASS64) {
+        file_symbols_close(symbols);
+        return false;
+    }
+    return true;
+}
+
+/* The next table of this kind; false: there is none. */
+static bool file_symbols_next(struct file_symbols *symbols, Elf_Scn **section, uint32_t kind)
+{
+    GElf_Shdr header, names;
+    while ((*section = elf_nextscn(symbols->elf, *section)) != NULL) {
+        if (gelf_getshdr(*section, &header) && header.sh_type == kind && header.sh_entsize > 0 &&
+            header.sh_size <= SYMBOLS_BYTES_MAX && gelf_getshdr(elf_getscn(symbols->elf, header.sh_link), &names) &&
+            names.sh_size <= NAMES_BYTES_MAX && (symbols->data = elf_getdata(*section, NULL)) != NULL) {
             symbols->strings = header.sh_link;
-            symbols->count = header.sh_size / header.sh_entsize;
+            symbols->count = symbols->data->d_size / header.sh_entsize;
+            return true;
         }
     }
-    if (symbols->data == NULL) {
-        dynamic_symbols_close(symbols);
+    return false;
+}
+
+static bool exported_open(struct file_symbols *symbols, const char *path)
+{
+    Elf_Scn *section = NULL;
+    if (!file_symbols_open(symbols, path)) {
+        return false;
     }
-    return symbols->data != NULL;
+    if (!file_symbols_next(symbols, &section, SHT_DYNSYM)) {
+        file_symbols_close(symbols);
+        return false;
+    }
+    return true;
 }
 
 /* The name of a function that is defined in the file, else NULL. */
-static const char *running_process_function_at(const struct dynamic_symbols *symbols, size_t index, GElf_Sym *symbol)
+static const char *running_process_function_at(const struct file_symbols *symbols, size_t index, GElf_Sym *symbol)
 {
     if (gelf_getsym(symbols->data, (int)index, symbol) == NULL || symbol->st_shndx == SHN_UNDEF ||
         GELF_ST_TYPE(symbol->st_info) != STT_FUNC) {
@@ -207,13 +235,54 @@ static const char *running_process_function_at(const struct dynamic_symbols *sym
     return elf_strptr(symbols->elf, symbols->strings, symbol->st_name);
 }
 
+void symbols_file_each_function(const char *path, void (*take)(void *context, const char *function), void *context)
+{
+    static const uint32_t kinds[] = {SHT_SYMTAB, SHT_DYNSYM};
+    struct file_symbols symbols;
+    if (!file_symbols_open(&symbols, path)) {
+        return;
+    }
+    for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
+        Elf_Scn *section = NULL;
+        while (file_symbols_next(&symbols, &section, kinds[kind])) {
+            GElf_Sym symbol;
+            for (size_t i = 0; i < symbols.count; i++) {
+                const char *function = running_process_function_at(&symbols, i, &symbol);
+                if (function != NULL) {
+                    take(context, function);
+                }
+            }
+        }
+    }
+    file_symbols_close(&symbols);
+}
+
+bool symbols_file_has_section(const char *path, const char *name)
+{
+    struct file_symbols symbols;
+    if (!file_symbols_open(&symbols, path)) {
+        return false;
+    }
+    size_t names = 0;
+    bool has = false;
+    GElf_Shdr header;
+    Elf_Scn *section = elf_getshdrstrndx(symbols.elf, &names) == 0 ? elf_nextscn(symbols.elf, NULL) : NULL;
+    for (; section != NULL && !has; section = elf_nextscn(symbols.elf, section)) {
+        const char *found =
+            gelf_getshdr(section, &header) != NULL ? elf_strptr(symbols.elf, names, header.sh_name) : NULL;
+        has = found != NULL && strcmp(found, name) == 0;
+    }
+    file_symbols_close(&symbols);
+    return has;
+}
+
 void symbols_file_functions(const char *path, const char *const *names, uint64_t *addresses)
 {
     for (size_t i = 0; names[i] != NULL; i++) {
         addresses[i] = 0;
     }
-    struct dynamic_symbols symbols;
-    if (!dynamic_symbols_open(&symbols, path)) {
+    struct file_symbols symbols;
+    if (!exported_open(&symbols, path)) {
         return;
     }
     GElf_Sym symbol;
@@ -225,7 +294,7 @@ void symbols_file_functions(const char *path, const char *const *names, uint64_t
             }
         }
     }
-    dynamic_symbols_close(&symbols);
+    file_symbols_close(&symbols);
 }
 
 uint64_t symbols_file_function(const char *path, const char *name)
@@ -246,8 +315,8 @@ static bool running_process_is_among(const char *name, const char *const *names)
 
 bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end)
 {
-    struct dynamic_symbols symbols;
-    if (!dynamic_symbols_open(&symbols, path)) {
+    struct file_symbols symbols;
+    if (!exported_open(&symbols, path)) {
         return false;
     }
     uint64_t first = UINT64_MAX, last = 0;
@@ -265,7 +334,7 @@ bool symbols_file_span(const char *path, const char *const *names, uint64_t *sta
             running_process_function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
         before = its_end <= first && its_end > before ? its_end : before;
     }
-    dynamic_symbols_close(&symbols);
+    file_symbols_close(&symbols);
     *start = before;
     *end = last;
     return last > 0;

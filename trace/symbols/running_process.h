@@ -43,4 +43,8 @@ void symbols_file_functions(const char *path, const char *const *names, uint64_t
 /// from the end of what is exported before them to the end of the last one. False: it exports none of them.
 bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end);
 
+/// Calls `take` for each function that `path` defines, as far as its symbol tables were not stripped.
+void symbols_file_each_function(const char *path, void (*take)(void *context, const char *function), void *context);
+bool symbols_file_has_section(const char *path, const char *name);
+
 #endif
