@@ -32,8 +32,10 @@ void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state s
     }
     struct doctor_line *line = &lines->items[lines->count++];
     *line = (struct doctor_line){.key = key, .state = state};
-    snprintf(line->effect, sizeof(line->effect), "%s", effect);
-    snprintf(line->remedy, sizeof(line->remedy), "%s", remedy);
+    if (state != DOCTOR_OK) {
+        snprintf(line->effect, sizeof(line->effect), "%s", effect);
+        snprintf(line->remedy, sizeof(line->remedy), "%s", remedy);
+    }
     va_list arguments;
     va_start(arguments, found_format);
     vsnprintf(line->found, sizeof(line->found), found_format, arguments);

@@ -31,6 +31,7 @@ struct doctor_lines {
     size_t count;
 };
 
+/// `effect` and `remedy` are of a lack: a line that is DOCTOR_OK has none.
 void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state state, const char *effect,
                 const char *remedy, const char *found_format, ...) __attribute__((format(printf, 6, 7)));
 void doctor_check_machine(struct doctor_lines *lines);   /* doctor_machine.c */

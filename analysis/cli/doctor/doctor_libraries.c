@@ -59,33 +59,33 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
     return false;
 }
 
+static enum doctor_state there_or_missing(bool is_there)
+{
+    return is_there ? DOCTOR_OK : DOCTOR_MISSING;
+}
+
 void doctor_check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
                           const char *remedy)
 {
     char path[PATH_MAX];
-    if (library_find(name, path, sizeof(path))) {
-        doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
-    } else {
-        doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "no %s", name);
-    }
+    const bool is_there = library_find(name, path, sizeof(path));
+    doctor_add(lines, key, there_or_missing(is_there), effect, remedy, "%s%.150s", is_there ? "" : "no ",
+               is_there ? path : name);
 }
 
 void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component, const char *effect,
                             const char *remedy)
 {
     char path[PATH_MAX];
-    if (component_find(component, path, sizeof(path))) {
-        doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
-    } else {
-        doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "%.140s is not there", path);
-    }
+    const bool is_there = component_find(component, path, sizeof(path));
+    doctor_add(lines, key, there_or_missing(is_there), effect, remedy, "%.*s%s", is_there ? 150 : 140, path,
+               is_there ? "" : " is not there");
 }
 
 static void check_debug_files(struct doctor_lines *lines)
 {
     glob_t found;
-    bool is_there = glob("/usr/lib/debug/.build-id/*/*.debug", 0, NULL, &found) == 0;
-    if (is_there) {
+    if (glob("/usr/lib/debug/.build-id/*/*.debug", 0, NULL, &found) == 0) {
         doctor_add(lines, "debug_files", DOCTOR_OK, "", "", "%zu in /usr/lib/debug", (size_t)found.gl_pathc);
     } else {
         doctor_add(lines, "debug_files", DOCTOR_MISSING, "frames in system libraries have few names and no lines",
@@ -95,36 +95,20 @@ static void check_debug_files(struct doctor_lines *lines)
     globfree(&found);
 }
 
-static void check_screen(struct doctor_lines *lines)
+/* What this varve was built with. */
+static void check_build(struct doctor_lines *lines)
 {
-    if (screen_missing() == NULL) {
-        doctor_add(lines, "top_screen", DOCTOR_OK, "", "", "built with ncurses");
-    } else {
-        doctor_add(lines, "top_screen", DOCTOR_MISSING, "varve top prints single screens only (--once)",
-                   "apt install libncurses-dev, then build varve again", "built without ncurses");
-    }
-}
-
-static void check_exports(struct doctor_lines *lines)
-{
-    if (export_has_protobuf()) {
-        doctor_add(lines, "exports", DOCTOR_OK, "", "", "pprof and Perfetto too: built with protobuf-c");
-    } else {
-        doctor_add(lines, "exports", DOCTOR_MISSING, "varve export does not write pprof and Perfetto",
-                   "apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again",
-                   "built without protobuf-c");
-    }
-}
-
-static void check_page(struct doctor_lines *lines)
-{
-    struct varve_message message;
-    if (page_check(&message) == VARVE_OK) {
-        doctor_add(lines, "page", DOCTOR_OK, "", "", "d3 is built in");
-    } else {
-        doctor_add(lines, "page", DOCTOR_MISSING, "varve report --html makes no page",
-                   "apt install node-d3, and build varve again", "varve was built without d3");
-    }
+    const bool has_screen = screen_missing() == NULL, has_protobuf = export_has_protobuf(),
+               has_page = page_check(NULL) == VARVE_OK;
+    doctor_add(lines, "top_screen", there_or_missing(has_screen), "varve top prints single screens only (--once)",
+               "apt install libncurses-dev, then build varve again", "built %s ncurses",
+               has_screen ? "with" : "without");
+    doctor_add(lines, "exports", there_or_missing(has_protobuf), "varve export does not write pprof and Perfetto",
+               "apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again", "%s protobuf-c",
+               has_protobuf ? "pprof and Perfetto too: built with" : "built without");
+    doctor_add(lines, "page", there_or_missing(has_page), "varve report --html makes no page",
+               "apt install node-d3, and build varve again", "%s",
+               has_page ? "d3 is built in" : "varve was built without d3");
 }
 
 void doctor_check_libraries(struct doctor_lines *lines)
@@ -132,7 +116,5 @@ void doctor_check_libraries(struct doctor_lines *lines)
     doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
                          "apt install libdw1");
     check_debug_files(lines);
-    check_screen(lines);
-    check_exports(lines);
-    check_page(lines);
+    check_build(lines);
 }

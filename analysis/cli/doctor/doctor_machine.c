@@ -7,8 +7,6 @@
 #include "analysis/query/loss_note.h"
 #include "base/program.h"
 
-#include <dirent.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +34,8 @@ static void check_kernel(struct doctor_lines *lines)
     int minor = *end == '.' ? (int)strtol(end + 1, NULL, 10) : 0;
     bool is_recent = major > 5 || (major == 5 && minor >= 3);
     doctor_add(lines, "kernel", is_recent ? DOCTOR_OK : DOCTOR_MISSING,
-               is_recent ? "" : "pidfd_open is missing: recording does not work", is_recent ? "" : "Linux 5.3 or newer",
-               "%.20s %.80s %.20s", name.sysname, name.release, name.machine);
+               "pidfd_open is missing: recording does not work", "Linux 5.3 or newer", "%.20s %.80s %.20s",
+               name.sysname, name.release, name.machine);
 }
 
 static bool has_invariant_tsc(void)
@@ -75,7 +73,7 @@ static void check_clock(struct doctor_lines *lines)
                              sizeof(source));
     bool is_fast = is_invariant && strcmp(source, "tsc") == 0;
     doctor_add(lines, "clock", is_fast ? DOCTOR_OK : DOCTOR_WARNING,
-               is_fast ? "" : "times come from clock_gettime: about 11 ns more for each event", "",
+               "times come from clock_gettime: about 11 ns more for each event", "",
                "clock source %.40s, %s invariant TSC", source, is_invariant ? "with" : "without");
 }
 
@@ -99,13 +97,11 @@ static void check_space(struct doctor_lines *lines)
                    "mount a tmpfs at /dev/shm", "/dev/shm %s", shm < 0 ? "is not there" : "is not writable");
     } else {
         doctor_add(lines, "shared_memory", shm >= SHM_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
-                   shm >= SHM_BYTES_MIN ? "" : "space for few rings (4 MiB for each thread that allocates)",
-                   shm >= SHM_BYTES_MIN ? "" : "varve record --ring-size 256K, or a larger /dev/shm", "/dev/shm has %s",
-                   format_bytes(shm).text);
+                   "space for few rings (4 MiB for each thread that allocates)",
+                   "varve record --ring-size 256K, or a larger /dev/shm", "/dev/shm has %s", format_bytes(shm).text);
     }
-    doctor_add(lines, "disk", disk >= DISK_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
-               disk >= DISK_BYTES_MIN ? "" : "a million events take up to 140 MB", "", "%s free in %.100s",
-               disk >= 0 ? format_bytes(disk).text : "unknown", here);
+    doctor_add(lines, "disk", disk >= DISK_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING, "a million events take up to 140 MB",
+               "", "%s free in %.100s", disk >= 0 ? format_bytes(disk).text : "unknown", here);
 }
 
 static void check_installation(struct doctor_lines *lines)
