@@ -9,6 +9,7 @@
  */
 #include "trace/collector/collector_clock.h"
 
+#include "base/monotonic.h"
 #include "base/grown_array.h"
 #include "base/error.h"
 #include "trace/record.h"
@@ -29,21 +30,14 @@
 #define PAUSE_MIN_NS INT64_C(2000000)
 #define PAUSE_MAX_NS INT64_C(200000000)
 
-static int64_t read_clock(clockid_t id)
-{
-    struct timespec now;
-    clock_gettime(id, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 uint64_t collect_monotonic_ns(void)
 {
-    return (uint64_t)read_clock(CLOCK_MONOTONIC);
+    return (uint64_t)monotonic_ns();
 }
 
 uint64_t collect_computed_ns(void)
 {
-    return (uint64_t)read_clock(CLOCK_THREAD_CPUTIME_ID);
+    return (uint64_t)monotonic_computed_ns();
 }
 
 #if defined(__x86_64__)
@@ -78,13 +72,13 @@ enum varve_clock_kind collect_clock_choose(void)
 
 static uint64_t read_tsc(void)
 {
-    return (uint64_t)read_clock(CLOCK_MONOTONIC);
+    return (uint64_t)monotonic_ns();
 }
 #endif
 
 uint64_t collect_clock_now(const struct collect_clock *clock)
 {
-    return clock->kind == VARVE_CLOCK_TSC ? read_tsc() : (uint64_t)read_clock(CLOCK_MONOTONIC);
+    return clock->kind == VARVE_CLOCK_TSC ? read_tsc() : (uint64_t)monotonic_ns();
 }
 
 /* Time at `ticks` by the stretch that begins at `anchor`. */
@@ -112,7 +106,7 @@ int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *an
     if (clock->count > 0 && anchor->ticks <= clock->anchors[clock->count - 1].ticks) {
         return VARVE_OK; /* the same moment again */
     }
-    if (!array_grow((void **)&clock->anchors, &clock->capacity, clock->count + 1, sizeof(*clock->anchors))) {
+    if (!ARRAY_GROW(clock->anchors, clock->capacity, clock->count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     clock->anchors[clock->count] = *anchor;
@@ -146,13 +140,13 @@ static struct clock_anchor narrowest_anchor(const struct collect_clock *clock)
     uint64_t width = UINT64_MAX;
     for (int i = 0; i < ANCHOR_TRIES; i++) {
         uint64_t before = collect_clock_now(clock);
-        int64_t mono = read_clock(CLOCK_MONOTONIC);
+        int64_t mono = monotonic_ns();
         uint64_t after = collect_clock_now(clock);
         if (after - before < width) {
             width = after - before;
             best.ticks = before + width / 2;
             best.mono_ns = mono;
-            best.real_ns = read_clock(CLOCK_REALTIME) + (mono - read_clock(CLOCK_MONOTONIC));
+            best.real_ns = monotonic_of(CLOCK_REALTIME) + (mono - monotonic_ns());
         }
     }
     if (clock->kind == VARVE_CLOCK_MONOTONIC) {
@@ -167,11 +161,9 @@ int collect_clock_anchor(struct collect_clock *clock)
     return collect_clock_add(clock, &anchor);
 }
 
-int collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind)
+void collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind)
 {
-    memset(clock, 0, sizeof(*clock));
-    clock->kind = kind;
-    return VARVE_OK;
+    *clock = (struct collect_clock){.kind = kind};
 }
 
 void collect_clock_close(struct collect_clock *clock)

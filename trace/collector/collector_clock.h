@@ -34,7 +34,7 @@ struct collect_clock {
 
 /// Which clock a session on this machine should use.
 enum varve_clock_kind collect_clock_choose(void);
-int collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind);
+void collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind);
 void collect_clock_close(struct collect_clock *clock);
 uint64_t collect_clock_now(const struct collect_clock *clock);
 /// How long after an anchor the next one should come: soon at first, while the rate is known badly.

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* By what the session page says: `varve recover` finds both again, and can end no other session. */
@@ -101,7 +100,7 @@ static void report_failure(const struct collector *collector, const struct varve
 /* Without memory for it a ring is not counted. */
 static void add_ring(struct collect_lttng *lttng, const struct lttng_ring *ring)
 {
-    if (array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1, sizeof(*lttng->rings))) {
+    if (ARRAY_GROW(lttng->rings, lttng->ring_capacity, lttng->ring_count + 1)) {
         lttng->rings[lttng->ring_count++] = *ring;
     }
 }

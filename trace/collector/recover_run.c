@@ -20,7 +20,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +40,7 @@ struct replay {
 static int take_position(void *context, const struct store_ring_position *position)
 {
     struct collector *collector = context;
-    if (!array_grow((void **)&collector->known, &collector->known_capacity, collector->known_count + 1,
-                    sizeof(*collector->known))) {
+    if (!ARRAY_GROW(collector->known, collector->known_capacity, collector->known_count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     collector->known[collector->known_count++] = *position;
@@ -64,8 +62,7 @@ static int compare_positions(const void *a_untyped, const void *b_untyped)
 static int take_ended(void *context, uint32_t process_id, uint32_t parent_id)
 {
     struct collector *collector = context;
-    if (!array_grow((void **)&collector->ended, &collector->ended_capacity, collector->ended_count + 1,
-                    sizeof(*collector->ended))) {
+    if (!ARRAY_GROW(collector->ended, collector->ended_capacity, collector->ended_count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     collector->ended[collector->ended_count++] = (struct ended_process){process_id, parent_id};

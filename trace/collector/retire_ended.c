@@ -167,8 +167,7 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
 /* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
 static void unlink_later(struct collector *collector, const char *name)
 {
-    if (!array_grow((void **)&collector->unlinks, &collector->unlink_capacity, collector->unlink_count + 1,
-                    sizeof(*collector->unlinks))) {
+    if (!ARRAY_GROW(collector->unlinks, collector->unlink_capacity, collector->unlink_count + 1)) {
         return; /* the file goes with the directory */
     }
     collector->unlinks[collector->unlink_count] = strdup(name);
@@ -259,10 +258,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
 static int close_process(struct collector *collector, struct traced_process *process)
 {
     int error = collect_process_row(collector, process);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = collect_rings_missing(collector, process);
+    VARVE_THEN(error, collect_rings_missing(collector, process));
     if (error != VARVE_OK) {
         return error;
     }

@@ -112,10 +112,8 @@ int collect_rings_missing(struct collector *collector, const struct traced_proce
 /* Takes the reader, whatever it returns. */
 static int add_reader(struct collector *collector, struct ring_reader *reader)
 {
-    if (!array_grow((void **)&collector->readers, &collector->reader_capacity, collector->reader_count + 1,
-                    sizeof(struct ring_reader *)) ||
-        !array_grow((void **)&collector->heap, &collector->heap_capacity, collector->reader_count + 1,
-                    sizeof(struct ring_reader *))) {
+    if (!ARRAY_GROW(collector->readers, collector->reader_capacity, collector->reader_count + 1) ||
+        !ARRAY_GROW(collector->heap, collector->heap_capacity, collector->reader_count + 1)) {
         ring_reader_close(reader);
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -155,7 +153,7 @@ static bool is_opened(const struct traced_process *process, uint32_t index)
 
 static int note_opened(struct traced_process *process, uint32_t index)
 {
-    if (!array_cover((void **)&process->opened, &process->opened_bytes, index / 8, 1)) {
+    if (!ARRAY_COVER(process->opened, process->opened_bytes, index / 8)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     process->opened[index / 8] |= (uint8_t)(1U << index % 8);

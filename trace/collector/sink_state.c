@@ -202,7 +202,7 @@ static int remember_meta(struct collector *collector, const char *key, const cha
     if (sink->provider == NULL) {
         return VARVE_OK;
     }
-    if (!array_grow((void **)&sink->meta, &sink->meta_capacity, sink->meta_count + 1, sizeof(*sink->meta))) {
+    if (!ARRAY_GROW(sink->meta, sink->meta_capacity, sink->meta_count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     struct collect_sink_meta *meta = &sink->meta[sink->meta_count];

@@ -26,10 +26,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -243,8 +241,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     struct traced_process *process = calloc(1, sizeof(*process));
 
     /* as many as there are pages: numbers that have none take no memory */
-    if (process == NULL || !array_cover((void **)&collector->processes, &collector->process_capacity, id - 1,
-                                        sizeof(struct traced_process *))) {
+    if (process == NULL || !ARRAY_COVER(collector->processes, collector->process_capacity, id - 1)) {
         free(process);
         munmap(control, PROCESS_CONTROL_BYTES);
         session_descriptor_close(&fd);

@@ -61,7 +61,7 @@ static void check_near(int64_t got, int64_t wanted, const char *what, uint64_t t
 TEST(test_no_anchor_and_one_anchor)
 {
     struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_MONOTONIC), VARVE_OK);
+    collect_clock_open(&clock, VARVE_CLOCK_MONOTONIC);
     assert_int_equal(collect_clock_ns(&clock, 12345), 12345);
     add(&clock, 1000, 500);
     assert_int_equal(collect_clock_ns(&clock, 1000), 0); /* the first anchor is the origin */
@@ -73,7 +73,7 @@ TEST(test_no_anchor_and_one_anchor)
 TEST(test_times_count_from_an_anchor)
 {
     struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
+    collect_clock_open(&clock, VARVE_CLOCK_TSC);
     add(&clock, 1000, 500);
     add(&clock, 2000, 2500);
     assert_int_equal(collect_clock_ns(&clock, 2500), 3000);
@@ -96,7 +96,7 @@ TEST(test_a_stretch_goes_on_at_the_rate_before_it)
         {5900, 2500}, {6500, 2625},
     };
     struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
+    collect_clock_open(&clock, VARVE_CLOCK_TSC);
     add(&clock, 1000, 7000);
     add(&clock, 3000, 8000); /* 0.5 ns a tick: holds before and after */
     add(&clock, 4000, 9000); /* 1 */
@@ -111,7 +111,7 @@ TEST(test_a_stretch_goes_on_at_the_rate_before_it)
 TEST(test_the_same_moment_twice_is_one_anchor)
 {
     struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
+    collect_clock_open(&clock, VARVE_CLOCK_TSC);
     add(&clock, 1000, 100);
     add(&clock, 2000, 600);
     add(&clock, 2000, 900); /* no time has passed: a rate would be infinite */
@@ -137,7 +137,7 @@ TEST(test_against_linear_search)
     uint64_t random = 3, ticks = UINT64_C(5000000000000);
     int64_t mono_ns = INT64_C(77000000000);
     struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
+    collect_clock_open(&clock, VARVE_CLOCK_TSC);
     for (int i = 0; i < 1500; i++, ticks += 520000000, mono_ns += 200000000) {
         const uint64_t late = ticks - 1;
         const int64_t before = collect_clock_ns(&clock, late);
@@ -169,7 +169,7 @@ TEST(test_large_values_stay_exact)
     struct collect_clock clock;
     uint64_t ticks = UINT64_C(1) << 62;
     int64_t mono_ns = INT64_C(1) << 60;
-    assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
+    collect_clock_open(&clock, VARVE_CLOCK_TSC);
     add(&clock, ticks, mono_ns);
     add(&clock, ticks + 3000000000U, mono_ns + 1000000000);
     assert_int_equal(collect_clock_ns(&clock, ticks + 3), 1);
@@ -214,7 +214,7 @@ static void check_on_this_machine(enum varve_clock_kind kind)
 {
     struct collect_clock clock;
     int64_t worst = 0;
-    assert_int_equal(collect_clock_open(&clock, kind), VARVE_OK);
+    collect_clock_open(&clock, kind);
     assert_int_equal(collect_clock_anchor(&clock), VARVE_OK);
     for (int anchor = 0; anchor < 5; anchor++) {
         nap(40000000);
@@ -244,7 +244,7 @@ TEST(test_error_on_this_machine)
 TEST(test_anchor_names_one_moment)
 {
     struct collect_clock clock;
-    assert_int_equal(collect_clock_open(&clock, collect_clock_choose()), VARVE_OK);
+    collect_clock_open(&clock, collect_clock_choose());
     assert_int_equal(collect_clock_anchor(&clock), VARVE_OK);
     struct timespec real;
     clock_gettime(CLOCK_REALTIME, &real);
