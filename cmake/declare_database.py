@@ -122,8 +122,7 @@ def packed_of(table):
     upper = prefix.upper()
     lists = {f"{upper}_MEMBERS(X)": members, f"{upper}_USES(X)": uses}
     return (f"\n/* {table.name} */\nenum {prefix}_column {{\n    " + ",\n    ".join([*columns, f"{upper}_COLUMNS"]) +
-            f",\n}};\n#define {upper}_NAMES \"{', '.join(table.columns)}\"\n" +
-            f"#define {upper}_DEFAULTS ({' | '.join(defaults) or '0U'})\n" +
+            f",\n}};\n#define {upper}_DEFAULTS ({' | '.join(defaults) or '0U'})\n" +
             "".join(f"#define {name} \\\n    " + " \\\n    ".join(rows) + "\n" for name, rows in lists.items() if rows))
 
 

@@ -19,6 +19,7 @@
 #include "trace/store/store_transaction.h"
 
 #include "columns_generated.h"
+#include "statements_generated.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -586,21 +587,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
     int error = allocations_finish(store, derive, progress, context, message);
     VARVE_THEN(error, storages_finish(store, derive, message));
     VARVE_THEN(error, writer_begin(store, message));
-    if (error == VARVE_OK) {
-        /* Empty but for what an earlier attempt left. */
-        error = writer_execute(
-            store,
-            "DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_stat; DELETE FROM callsite_share;"
-            "DELETE FROM total_stat; DELETE FROM size_stat; DELETE FROM host_peak;"
-            "DELETE FROM sample; DELETE FROM segment; DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark;"
-            "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
-            "DELETE FROM device_call_stat; DELETE FROM device_memory;"
-            "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
-            "DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;"
-            "DELETE FROM remat_budget; DELETE FROM remat_failure_stat;"
-            "DELETE FROM remat_blocked_stat;",
-            message);
-    }
+    VARVE_THEN(error, writer_execute(store, sql_derived_clear, message));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);
     }

@@ -19,8 +19,9 @@
 
 #include "trace/store/sqlite_format.h"
 
+#include "statements_generated.h"
+
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,18 +41,14 @@ enum image_page {
 static const struct {
     const char *name, *like, *insert;
 } tables[IMAGE_TABLE_LIMIT] = {
-    [IMAGE_EVENT] = {"event", "event_row", "INSERT INTO main.event_row SELECT * FROM batch.event"},
-    [IMAGE_ALLOCATION] = {"allocation", "allocation_row",
-                          "INSERT INTO main.allocation_row SELECT * FROM batch.allocation"},
-    [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation_row",
-                                "REPLACE INTO main.allocation_row SELECT * FROM batch.allocation_again"},
-    [IMAGE_STORAGE] = {"storage", "storage", "INSERT INTO main.storage SELECT * FROM batch.storage"},
-    [IMAGE_STORAGE_AGAIN] = {"storage_again", "storage", "REPLACE INTO main.storage SELECT * FROM batch.storage_again"},
-    [IMAGE_STACK_FRAME] = {"stack_frame", "stack_frame",
-                           "INSERT INTO main.stack_frame SELECT * FROM batch.stack_frame"},
-    [IMAGE_STACK_NODE] = {"stack_node", "stack_node_row",
-                          "INSERT INTO main.stack_node_row SELECT * FROM batch.stack_node"},
-    [IMAGE_CALLSITE] = {"callsite", "callsite", "INSERT INTO main.callsite SELECT * FROM batch.callsite"},
+    [IMAGE_EVENT] = {"event", "event_row", sql_batch_insert},
+    [IMAGE_ALLOCATION] = {"allocation", "allocation_row", sql_batch_insert},
+    [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation_row", sql_batch_replace},
+    [IMAGE_STORAGE] = {"storage", "storage", sql_batch_insert},
+    [IMAGE_STORAGE_AGAIN] = {"storage_again", "storage", sql_batch_replace},
+    [IMAGE_STACK_FRAME] = {"stack_frame", "stack_frame", sql_batch_insert},
+    [IMAGE_STACK_NODE] = {"stack_node", "stack_node_row", sql_batch_insert},
+    [IMAGE_CALLSITE] = {"callsite", "callsite", sql_batch_insert},
 };
 
 /* The rows of one table. */
@@ -228,9 +225,9 @@ void image_clear(struct store_image *image)
     page_image_header_write(image);
 }
 
-const char *image_insert_sql(enum image_table table)
+char *image_insert_sql(enum image_table table)
 {
-    return tables[table].insert;
+    return sqlite3_mprintf(tables[table].insert, tables[table].like, tables[table].name);
 }
 
 /* The statement that made a table of the main database, for table `name` of the batch. */
@@ -244,12 +241,11 @@ static char *create_sql(const char *sql, const char *name)
 static int template_take(sqlite3 *db, struct store_image *image)
 {
     char setting[96];
-    snprintf(setting, sizeof(setting), "ATTACH ':memory:' AS batch; PRAGMA batch.page_size = %u", PAGE_BYTES);
+    sqlite3_snprintf(sizeof(setting), setting, sql_batch_attach, PAGE_BYTES);
     int result = sqlite3_exec(db, setting, NULL, NULL, NULL);
     sqlite3_stmt *query = NULL;
     if (result == SQLITE_OK) {
-        result = sqlite3_prepare_v2(db, "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?", -1,
-                                    &query, NULL);
+        result = sqlite3_prepare_v2(db, sql_table_declaration, -1, &query, NULL);
     }
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT && result == SQLITE_OK; i++) {
         sqlite3_bind_text(query, 1, tables[i].like, -1, SQLITE_STATIC);

@@ -40,7 +40,7 @@ void image_seal(struct store_image *image);
 void image_clear(struct store_image *image);
 /// Forget the rows of one table.
 void image_drop(struct store_image *image, enum image_table table);
-/// The statement that puts the rows of a table into the main database.
-const char *image_insert_sql(enum image_table table);
+/// The statement that puts the rows of a table into the main database; sqlite3_free it. NULL: no memory.
+char *image_insert_sql(enum image_table table);
 
 #endif

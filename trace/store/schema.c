@@ -12,16 +12,10 @@
 #include "base/error.h"
 #include "trace/writer.h"
 
+#include "statements_generated.h"
+
+#include <assert.h>
 #include <errno.h>
-#include <stdio.h>
-
-#define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
-
-/* Events are appended and never read again: a larger cache only makes more page faults. The sort of an index
- * takes as much memory as the cache may, so that gets more at the end. */
-#define CACHE_KIB 8192
-#define CACHE_SORT_KIB 49152
 
 /* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too, but to SQLite they
  * are errors like others; the reason is with the file that was written. */
@@ -87,6 +81,24 @@ void schema_configure(void)
     sqlite3_initialize();
 }
 
+char *schema_row_sql(const char *sql, const char *table, unsigned count)
+{
+    static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
+    _Static_assert(sizeof(marks) == 2 * ROW_VALUES_MAX, "a mark for each value");
+    assert(count > 0 && count <= ROW_VALUES_MAX);
+    return sqlite3_mprintf(sql, table, (int)(2 * count - 1), marks);
+}
+
+sqlite3_stmt *schema_prepare(sqlite3 *db, char *sql)
+{
+    sqlite3_stmt *statement = NULL;
+    if (sql != NULL) {
+        sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+    }
+    sqlite3_free(sql);
+    return statement;
+}
+
 static int schema_execute(sqlite3 *db, const char *path, const char *sql, const char *what,
                           struct varve_message *message)
 {
@@ -99,29 +111,20 @@ static int schema_execute(sqlite3 *db, const char *path, const char *sql, const 
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
     sqlite3_busy_timeout(db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
-    int error = schema_execute(
-        db, path,
-        "PRAGMA page_size = " TEXT(
-            SCHEMA_PAGE_BYTES) ";"
-                               "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
-                               "PRAGMA secure_delete = OFF;"
-                               "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
-                                                                       "PRAGMA temp_store = FILE;",
-        "cannot open the database", message);
+    int error = schema_execute(db, path, sql_connection_settings, "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
      * batch must be looked at again in each transaction. */
-    return error != VARVE_OK
-               ? error
-               : schema_execute(db, path,
-                                is_private ? "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF;"
-                                           : "PRAGMA journal_mode = WAL;",
-                                "cannot open the database", message);
+    VARVE_THEN(error, schema_execute(db, path, is_private ? sql_journal_private : sql_journal_log,
+                                     "cannot open the database", message));
+    return error;
 }
 
-static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const char *const *texts, int count)
+/* A row: a code and texts, or NULL. */
+static int vocabulary_insert(sqlite3 *db, const char *sql, const char *table, unsigned code, const char *const *texts,
+                             int count)
 {
-    sqlite3_stmt *statement;
-    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) {
+    sqlite3_stmt *statement = schema_prepare(db, schema_row_sql(sql, table, (unsigned)count + 1));
+    if (statement == NULL) {
         return VARVE_ERROR_DATABASE;
     }
     sqlite3_bind_int(statement, 1, (int)code);
@@ -155,14 +158,14 @@ static int domains_insert(sqlite3 *db)
 {
     int error = VARVE_OK;
     for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
-        error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3, ?4)", i, domains[i], 3);
+        error = vocabulary_insert(db, sql_row_insert, "domain", i, domains[i], 3);
     }
     return error;
 }
 
 static int vocabulary_fill(sqlite3 *db)
 {
-#define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, TEXT(bytes)},
+#define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, #bytes},
     static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
 #undef ELEMENT_ROW
     int error = VARVE_OK;
@@ -171,22 +174,18 @@ static int vocabulary_fill(sqlite3 *db)
         if (info != NULL) {
             const char *texts[] = {info->name,      info->group, info->addr,   info->size,
                                    info->requested, info->arg,   info->meaning};
-            error = vocabulary_insert(db,
-                                      "INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''),"
-                                      " nullif(?6, ''), nullif(?7, ''), ?8)",
-                                      i, texts, 7);
+            error = vocabulary_insert(db, sql_event_kind, "event_kind", i, texts, 7);
         }
     }
     for (unsigned i = 0; i < 256 && error == VARVE_OK; i++) {
         const char *text = event_cause_text(i);
         if (text != NULL) {
-            error = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
+            error = vocabulary_insert(db, sql_row_insert, "event_cause", i, &text, 1);
         }
     }
     VARVE_THEN(error, domains_insert(db));
     for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
-        error =
-            vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i, elements[i], 2);
+        error = vocabulary_insert(db, sql_row_insert, "element_type", i, elements[i], 2);
     }
     return error;
 }
@@ -195,10 +194,8 @@ int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
 {
     static const char what[] = "cannot create the tables";
     char identity[128];
-    snprintf(identity, sizeof(identity),
-             "PRAGMA application_id = %d; PRAGMA user_version = %d;"
-             "INSERT INTO meta VALUES ('complete', 0);",
-             VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
+    sqlite3_snprintf(sizeof(identity), identity, sql_identity, VARVE_DATABASE_APPLICATION_ID,
+                     VARVE_DATABASE_SCHEMA_VERSION);
     int error = schema_execute(db, path, "BEGIN", what, message);
     VARVE_THEN(error, schema_execute(db, path, store_schema_sql, what, message));
     VARVE_THEN(error, schema_execute(db, path, store_views_sql, what, message));
@@ -251,10 +248,7 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
                                  path, (long long)version, VARVE_DATABASE_SCHEMA_VERSION);
     }
     /* Columns and tables may be added without another version, which matters to those who write all of them. */
-    error = schema_query(db, path,
-                         "SELECT count(*) FROM sqlite_schema WHERE name = 'remat_event' AND EXISTS"
-                         " (SELECT 1 FROM pragma_table_info('storage') WHERE name = 'number')",
-                         &tables, message);
+    error = schema_query(db, path, sql_all_columns, &tables, message);
     if (error == VARVE_OK && tables == 0) {
         return varve_message_set(
             message, VARVE_ERROR_VERSION,
@@ -263,40 +257,19 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     return error;
 }
 
-/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to
- * what lies in it. */
-static int storages_index(sqlite3 *db, const char *path, struct varve_message *message)
-{
-    int64_t storages = 0;
-    int64_t marks = 0;
-    int error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM storage)", &storages, message);
-    VARVE_THEN(error, schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message));
-    if (error == VARVE_OK && storages != 0) {
-        error = schema_execute(
-            db, path,
-            "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
-            "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
-            " WHERE allocation_id IS NOT NULL;",
-            "cannot build indexes", message);
-    }
-    if (error == VARVE_OK && storages != 0 && marks != 0) {
-        error =
-            schema_execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
-                           "cannot build indexes", message);
-    }
-    return error;
-}
-
-/* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the
- * view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
-    int error = schema_execute(
-        db, path,
-        "PRAGMA cache_size = -" TEXT(
-            CACHE_SORT_KIB) ";"
-                            "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation_row(callsite_id) WHERE"
-                            " (alloc_seq + coalesce(lifetime_events, 0) + pending_events) COLLATE BINARY IS NULL;",
-        "cannot build indexes", message);
-    return error == VARVE_OK ? storages_index(db, path, message) : error;
+    static const char what[] = "cannot build indexes";
+    int64_t has_storages = 0;
+    int64_t has_marks = 0;
+    int error = schema_execute(db, path, sql_leak_index, what, message);
+    VARVE_THEN(error, schema_query(db, path, sql_has_storages, &has_storages, message));
+    VARVE_THEN(error, schema_query(db, path, sql_has_marks, &has_marks, message));
+    if (error == VARVE_OK && has_storages != 0) {
+        error = schema_execute(db, path, sql_storage_indexes, what, message);
+    }
+    if (error == VARVE_OK && has_storages != 0 && has_marks != 0) {
+        error = schema_execute(db, path, sql_phase_index, what, message);
+    }
+    return error;
 }

@@ -3,7 +3,7 @@
 #ifndef VARVE_TRACE_STORE_SCHEMA_H
 #define VARVE_TRACE_STORE_SCHEMA_H
 
-#define SCHEMA_PAGE_BYTES 16384
+#define ROW_VALUES_MAX 24U   /* of a row that a prepared statement writes */
 #define SCHEMA_BUSY_MS 10000 /* how long to wait for others who have the database locked */
 
 #include <sqlite3.h>
@@ -18,6 +18,10 @@ extern const char store_help_sql[];
 
 /// Message and code for the failure that the connection reports; full disks are VARVE_ERROR_FULL.
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);
+/// `sql` (sql_row_insert and its like) with a table and so many values; NULL if there is no memory.
+char *schema_row_sql(const char *sql, const char *table, unsigned count);
+/// A statement that is kept, of a text of sqlite3_malloc's, or NULL, which is freed; NULL on failure.
+sqlite3_stmt *schema_prepare(sqlite3 *db, char *sql);
 /// Settings that SQLite accepts only before its first use; a later call has no effect.
 void schema_configure(void);
 /// `is_private`: no log, so no rollback; after an error the file is useless.

@@ -20,6 +20,7 @@
 #include "trace/writer.h"
 
 #include "columns_generated.h"
+#include "statements_generated.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -112,11 +113,9 @@ void store_keep(struct store *store, bool events, bool allocations)
 
 uint64_t store_bytes(struct store *store)
 {
-    int64_t pages = 0;
-    (void)schema_query(store->db, store->path, "PRAGMA main.page_count", &pages, NULL);
-    int64_t page_bytes = 0;
-    (void)schema_query(store->db, store->path, "PRAGMA main.page_size", &page_bytes, NULL);
-    return (uint64_t)pages * (uint64_t)page_bytes;
+    int64_t bytes = 0;
+    (void)schema_query(store->db, store->path, sql_bytes, &bytes, NULL);
+    return (uint64_t)bytes;
 }
 
 void store_continue_at(struct store *store, uint64_t seq)
@@ -167,7 +166,7 @@ static int journal_leave(struct store *store, bool *is_left_out, struct varve_me
         store->statements[i] = NULL;
     }
     sqlite3_stmt *statement;
-    if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(store->db, sql_journal_leave, -1, &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot checkpoint the write-ahead log", message);
     }
     int result = sqlite3_step(statement);
@@ -184,10 +183,8 @@ static int journal_leave(struct store *store, bool *is_left_out, struct varve_me
 static int wal_fold(struct store *store, struct varve_message *message)
 {
     if (store->is_settled) {
-        /* The lock goes, and with it the journal, when the file is next looked at. */
         store->is_settled = false;
-        sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; SELECT count(*) FROM main.sqlite_schema", NULL,
-                     NULL, NULL);
+        sqlite3_exec(store->db, sql_journal_unlock, NULL, NULL, NULL);
     }
     bool is_folded = false;
     int error = journal_leave(store, &is_folded, message);
@@ -201,9 +198,7 @@ static int wal_fold(struct store *store, struct varve_message *message)
 void store_settle(struct store *store)
 {
     char lock[96];
-    /* Written again, it locks the file: BEGIN EXCLUSIVE would lock the batch too, which nobody can. */
-    snprintf(lock, sizeof(lock), "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.user_version = %d",
-             VARVE_DATABASE_SCHEMA_VERSION);
+    sqlite3_snprintf(sizeof(lock), lock, sql_journal_lock, VARVE_DATABASE_SCHEMA_VERSION);
     /* What is pending waits for its own commit. */
     if (store->is_private || store->is_in_transaction || store->is_settled) {
         return;
@@ -214,47 +209,23 @@ void store_settle(struct store *store)
         /* A reader that came later would make a commit fail: it is kept out to the end. */
         store->is_settled = sqlite3_exec(store->db, lock, NULL, NULL, NULL) == SQLITE_OK;
         if (!store->is_settled) {
-            sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; PRAGMA main.journal_mode = WAL", NULL, NULL,
-                         NULL);
+            sqlite3_exec(store->db, sql_journal_log, NULL, NULL, NULL);
         }
     }
     sqlite3_busy_timeout(store->db, SCHEMA_BUSY_MS);
 }
 
-/* The tables of millions of rows, all numbered from 1 with few gaps. */
-#define NUMBERED_TABLES "'event_row', 'stack_node_row', 'allocation_row', 'storage', 'callsite'"
-
-/* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number
- * is near enough. A sample of each index is enough to choose between so few. */
 static int statistics_gather(struct store *store, struct varve_message *message)
 {
-    static const char query[] =
-        "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
-        " WHERE (type = 'table' AND name NOT IN (" NUMBERED_TABLES ") AND name NOT LIKE 'sqlite%')"
-        " OR (type = 'index' AND tbl_name IN (" NUMBERED_TABLES "))";
     int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    char *analyze = NULL;
     sqlite3_stmt *statement = NULL;
-    if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
-        sqlite3_step(statement) == SQLITE_ROW) {
-        analyze =
-            sqlite3_mprintf("%s;"
-                            "DELETE FROM main.sqlite_stat1 WHERE tbl IN (" NUMBERED_TABLES ") AND idx IS NULL;"
-                            "INSERT INTO main.sqlite_stat1(tbl, stat) SELECT tbl, CAST(last AS TEXT) FROM ("
-                            "SELECT 'event_row' AS tbl, (SELECT max(seq) FROM event_row) AS last"
-                            " UNION ALL SELECT 'allocation_row', (SELECT max(id) FROM allocation_row)"
-                            " UNION ALL SELECT 'storage', (SELECT max(id) FROM storage)"
-                            " UNION ALL SELECT 'callsite', (SELECT max(id) FROM callsite)"
-                            " UNION ALL SELECT 'stack_node_row', (SELECT max(id) FROM stack_node_row)) WHERE last > 0",
-                            sqlite3_column_text(statement, 0));
+    if (error == VARVE_OK && (sqlite3_prepare_v2(store->db, sql_analyze, -1, &statement, NULL) != SQLITE_OK ||
+                              sqlite3_step(statement) != SQLITE_ROW)) {
+        error = writer_fail(store, "cannot gather statistics", message);
     }
+    VARVE_THEN(error, writer_execute(store, (const char *)sqlite3_column_text(statement, 0), message));
     sqlite3_finalize(statement);
-    error = analyze != NULL ? writer_execute(store, analyze, message)
-                            : writer_fail(store, "cannot gather statistics", message);
-    sqlite3_free(analyze);
+    VARVE_THEN(error, writer_execute(store, sql_analyze_numbered, message));
     return error;
 }
 
@@ -283,18 +254,11 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         error = writer_fail(store, "cannot build indexes", message);
     }
     if (error == VARVE_OK && store->drops_events) {
-        error = writer_execute(store,
-                               "DELETE FROM event_row; DELETE FROM device_event; DELETE FROM remat_event;"
-                               "DELETE FROM keyframe",
-                               message);
+        error = writer_execute(store, sql_events_drop, message);
     }
     store_report(progress, context, 1);
     VARVE_THEN(error, statistics_gather(store, message));
-    VARVE_THEN(error, writer_execute(store,
-                                     "DELETE FROM ring_position; DELETE FROM callsite_origin;"
-                                     "DELETE FROM meta WHERE key IN ('" STORE_META_COMMITS "', '" STORE_META_TAKEN "');"
-                                     "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
-                                     message));
+    VARVE_THEN(error, writer_execute(store, sql_complete, message));
     VARVE_THEN(error, store_commit(store, NULL, 0, message));
     store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
@@ -358,18 +322,15 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     if (error == VARVE_OK && is_empty) {
         error = schema_create(store->db, store->path, message);
     }
-    if (error == VARVE_OK) {
-        error =
-            schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'", &complete, message);
-    }
-    VARVE_THEN(error, schema_query(store->db, store->path, "SELECT max(seq) FROM event_row", &seq_last, message));
-    VARVE_THEN(error, schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message));
+    VARVE_THEN(error, schema_query(store->db, store->path, sql_is_complete, &complete, message));
+    VARVE_THEN(error, schema_query(store->db, store->path, sql_event_last, &seq_last, message));
+    VARVE_THEN(error, schema_query(store->db, store->path, sql_symbol_last, &symbol_last, message));
     if (error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
     if (error == VARVE_OK && mode == STORE_RESUME && complete == 0) {
         /* All events come again, and with them all allocations and storages. */
-        error = writer_execute(store, "DELETE FROM allocation_row; DELETE FROM storage", message);
+        error = writer_execute(store, sql_rows_drop, message);
     }
     if (error == VARVE_OK && mode == STORE_RESUME) {
         error = rows_threads_read(store, message);

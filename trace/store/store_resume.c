@@ -14,6 +14,7 @@
 #include "trace/collect.h"
 
 #include "columns_generated.h"
+#include "statements_generated.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,13 +102,8 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
                      struct varve_message *message)
 {
     struct event_reader reader = {.threads = &store->threads, .take = take, .context = context};
-    /* The position of a ring is committed with its events, the row of its thread perhaps not. */
-    int error = query_each(store,
-                           "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
-                           " ORDER BY 1",
-                           NULL, thread_take, &reader, message);
-    VARVE_THEN(error, query_each(store, "SELECT " EVENT_NAMES " FROM event_row ORDER BY seq", NULL,
-                                 store_resume_event_take, &reader, message));
+    int error = query_each(store, sql_thread_processes, NULL, thread_take, &reader, message);
+    VARVE_THEN(error, query_each(store, sql_events, NULL, store_resume_event_take, &reader, message));
     free(reader.process_ids);
     return error;
 }
@@ -143,12 +139,7 @@ int store_each_ring_position(struct store *store, int (*take)(void *context, con
                              void *context, struct varve_message *message)
 {
     struct reader reader = {.take.position = take, .context = context};
-    return query_each(store,
-                      "SELECT p.*, t.end_ns IS NOT NULL, t.id AS number, t.process_id, t.ring"
-                      " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
-                      " UNION ALL SELECT *, 0, thread_id, process_id, ring FROM ring_position"
-                      " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY number",
-                      NULL, position_take, &reader, message);
+    return query_each(store, sql_positions, NULL, position_take, &reader, message);
 }
 
 static int anchor_take(sqlite3_stmt *row, void *context)
@@ -163,8 +154,7 @@ int store_each_clock_anchor(struct store *store,
                             struct varve_message *message)
 {
     struct reader reader = {.take.anchor = take, .context = context};
-    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", NULL, anchor_take,
-                      &reader, message);
+    return query_each(store, sql_clock_anchors, NULL, anchor_take, &reader, message);
 }
 
 static int origin_take(sqlite3_stmt *row, void *context)
@@ -181,8 +171,7 @@ int store_each_callsite_origin(struct store *store,
                                void *context, struct varve_message *message)
 {
     struct reader reader = {.take.origin = take, .context = context};
-    return query_each(store, "SELECT callsite_id, process_id, site, count FROM callsite_origin ORDER BY 1", NULL,
-                      origin_take, &reader, message);
+    return query_each(store, sql_callsite_origins, NULL, origin_take, &reader, message);
 }
 
 struct integer {
@@ -199,8 +188,7 @@ static int integer_take(sqlite3_stmt *row, void *context)
 int store_meta_get_integer(struct store *store, const char *key, int64_t *value_out)
 {
     struct integer integer = {0};
-    int error = query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'integer'", key,
-                           integer_take, &integer, NULL);
+    int error = query_each(store, sql_meta_integer, key, integer_take, &integer, NULL);
     if (integer.is_found) {
         *value_out = integer.value;
     }
@@ -223,8 +211,7 @@ int store_meta_get_text(struct store *store, const char *key, char *text, size_t
 {
     struct text taken = {text, bytes};
     text[0] = '\0';
-    return query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'text'", key, text_take, &taken,
-                      NULL);
+    return query_each(store, sql_meta_text, key, text_take, &taken, NULL);
 }
 
 static int process_take(sqlite3_stmt *row, void *context)
@@ -238,8 +225,7 @@ int store_each_ended_process(struct store *store, int (*take)(void *context, uin
                              void *context, struct varve_message *message)
 {
     struct reader reader = {.take.process = take, .context = context};
-    return query_each(store, "SELECT id, parent_id FROM process WHERE end_ns IS NOT NULL ORDER BY id", NULL,
-                      process_take, &reader, message);
+    return query_each(store, sql_ended_processes, NULL, process_take, &reader, message);
 }
 
 static int stat_take(sqlite3_stmt *row, void *context)
@@ -252,8 +238,7 @@ int store_each_stat(struct store *store, const char *name, int (*take)(void *con
                     void *context, struct varve_message *message)
 {
     struct reader reader = {.take.stat = take, .context = context};
-    return query_each(store, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", name, stat_take, &reader,
-                      message);
+    return query_each(store, sql_stats, name, stat_take, &reader, message);
 }
 
 /* ---- sums ---- */
@@ -276,19 +261,13 @@ static int sum_take(sqlite3_stmt *row, void *context)
 int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message)
 {
     *sums_out = (struct store_sums){0};
-    return query_each(store,
-                      "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
-                      " total(uncommitted), total(unreadable), count(damage),"
-                      " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
-                      " count(*), (SELECT processes FROM recording), (SELECT images FROM recording)"
-                      " FROM thread",
-                      NULL, sum_take, sums_out, message);
+    return query_each(store, sql_sums, NULL, sum_take, sums_out, message);
 }
 
 int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
 {
     int64_t count = 0;
-    int error = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
+    int error = schema_query(store->db, store->path, sql_loss_count, &count, message);
     *count_out = (uint64_t)count;
     return error;
 }
@@ -301,10 +280,7 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
     bool is_empty = true;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         schema_verify(db, path, &is_empty, NULL) == VARVE_OK && !is_empty &&
-        sqlite3_prepare_v2(db,
-                           "SELECT t.value FROM meta t JOIN meta c WHERE t.key = 'trace_id' AND"
-                           " c.key = 'complete' AND c.value = 1",
-                           -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql_complete_trace, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         *trace_id_out = sqlite3_column_int64(statement, 0);
         error = VARVE_OK;
@@ -316,18 +292,14 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
 
 int store_peek_result(const char *path, struct varve_collect_result *result)
 {
-    static const char sql[] =
-        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), "
-        "(SELECT coalesce(sum(value), 0) FROM stats WHERE name IN ('events_lost', 'events_unattached')), "
-        "(SELECT coalesce(sum(uncommitted), 0) FROM thread), (SELECT count(*) FROM process), "
-        "(SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
     uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
                                  &result->processes, &result->threads, &result->allocations};
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
     int error = VARVE_ERROR_NOT_FOUND;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        sqlite3_prepare_v2(db, sql_result, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
         for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
             *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
         }

@@ -9,92 +9,28 @@
 #include "base/error.h"
 #include "trace/store/schema.h"
 
+#include "statements_generated.h"
+
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define VALUES_MAX 24U /* of a row */
-
 /* ---- statements ---- */
 
-/* What ends with VALUES takes the values of all columns, in the order of the schema. */
-static const char *const statement_sql[STATEMENT_BATCH] = {
-    [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES",
-    [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process VALUES",
-    [STATEMENT_RSS] = "INSERT OR REPLACE INTO rss_sample VALUES",
-    [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread VALUES",
-    [STATEMENT_THREAD_GONE] =
-        ("UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
-         " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1"),
-    [STATEMENT_STAT] = "INSERT OR REPLACE INTO stats VALUES",
-    [STATEMENT_UNRECORDED] = ("INSERT INTO unrecorded_program VALUES (?, ?, ?)"
-                              " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count"),
-    [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
-    [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor VALUES",
-    [STATEMENT_ORIGIN] = "INSERT OR REPLACE INTO callsite_origin VALUES",
-    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device VALUES",
-    [STATEMENT_STREAM] = "INSERT OR REPLACE INTO stream VALUES",
-    [STATEMENT_POOL] = "INSERT OR REPLACE INTO pool VALUES",
-    [STATEMENT_POSITION] = "INSERT OR REPLACE INTO ring_position VALUES",
-    [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module VALUES",
-    [STATEMENT_SYMBOL] = "INSERT INTO symbol VALUES",
-    [STATEMENT_MAIN_END] = "UPDATE process SET main_end_seq = ?2, main_end_ns = ?3 WHERE id = ?1",
-    [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat VALUES",
-    [STATEMENT_SIZE_STAT] = "INSERT INTO size_stat VALUES",
-    [STATEMENT_GROWTH] = ("INSERT INTO callsite_growth VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-                          " live_allocations = live_allocations + excluded.live_allocations,"
-                          " live_bytes = live_bytes + excluded.live_bytes"),
-    [STATEMENT_HOST_PEAK] = "INSERT INTO host_peak VALUES",
-    [STATEMENT_WORK] = ("INSERT INTO work SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1.0 * (?8 - ?4) / (?6 - ?2),"
-                        " 1.0 * (?9 - ?5) / (?6 - ?2)"),
-    [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
-    [STATEMENT_CALLSITE_SHARE] =
-        ("INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-         " ON CONFLICT DO UPDATE SET allocations = allocations + excluded.allocations,"
-         " frees = frees + excluded.frees, bytes = bytes + excluded.bytes,"
-         " live_allocations = live_allocations + excluded.live_allocations,"
-         " live_bytes = live_bytes + excluded.live_bytes,"
-         " peak_allocations = peak_allocations + excluded.peak_allocations,"
-         " peak_bytes = peak_bytes + excluded.peak_bytes, temporary = temporary + excluded.temporary,"
-         " lifetime_ns = lifetime_ns + excluded.lifetime_ns"),
-    [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES",
-    [STATEMENT_SEGMENT] = "INSERT INTO segment VALUES",
-    [STATEMENT_LADDER_PEAK] = "INSERT INTO ladder_peak_stat VALUES",
-    [STATEMENT_OOM] = "INSERT INTO oom VALUES",
-    [STATEMENT_MARK] = "INSERT INTO mark VALUES",
-    [STATEMENT_KEYFRAME] = "INSERT INTO keyframe VALUES",
-    [STATEMENT_PROCESS_DEVICE] = "INSERT OR REPLACE INTO process_device VALUES",
-    [STATEMENT_DEVICE_CALL] = "INSERT INTO device_call_stat VALUES",
-    [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory VALUES",
-    [STATEMENT_STREAM_STAT] = "INSERT INTO stream_stat VALUES",
-    [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event VALUES",
-    [STATEMENT_REMAT_EVENT] = "INSERT INTO remat_event VALUES",
-    [STATEMENT_OPERATOR] = "INSERT INTO operator_stat VALUES",
-    [STATEMENT_EVICTION] = "INSERT INTO eviction_stat VALUES",
-    [STATEMENT_REMAT_STORAGE] = "INSERT INTO remat_storage_stat VALUES",
-    [STATEMENT_REMAT_BUDGET] = "INSERT INTO remat_budget VALUES",
-    [STATEMENT_REMAT_FAILURE] = "INSERT INTO remat_failure_stat VALUES",
-    [STATEMENT_REMAT_BLOCKED] = "INSERT INTO remat_blocked_stat VALUES",
-};
+#define STATEMENT_ROW(name, table, sql) {table, sql},
+static const struct {
+    const char *table, *sql;
+} rows[] = {STATEMENT_LIST(STATEMENT_ROW)};
 
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)
 {
-    static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
-    _Static_assert(sizeof(marks) == 2 * VALUES_MAX, "a mark for each value");
-    const char *sql =
-        statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH) : statement_sql[statement];
-    if (store->statements[statement] != NULL) {
-        return store->statements[statement];
+    sqlite3_stmt **prepared = &store->statements[statement];
+    if (*prepared == NULL) {
+        *prepared = schema_prepare(store->db, statement >= STATEMENT_BATCH
+                                                  ? image_insert_sql(statement - STATEMENT_BATCH)
+                                                  : schema_row_sql(rows[statement].sql, rows[statement].table, count));
     }
-    assert(count <= VALUES_MAX);
-    char whole[128];
-    if (count > 0 && strchr(sql, '?') == NULL) {
-        snprintf(whole, sizeof(whole), "%s (%.*s)", sql, (int)(2 * count - 1), marks);
-        sql = whole;
-    }
-    sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &store->statements[statement], NULL);
-    return store->statements[statement];
+    return *prepared;
 }
 
 /* ---- failure ---- */
@@ -186,13 +122,13 @@ static int log_append(struct store_log *log, enum store_statement statement, con
 
 static int rows_replay(struct store *store, struct varve_message *message)
 {
-    struct store_value values[VALUES_MAX];
+    struct store_value values[ROW_VALUES_MAX];
     int error = VARVE_OK;
     for (size_t at = 0; at < store->log.used && error == VARVE_OK;) {
         struct log_row row;
         memcpy(&row, store->log.bytes + at, sizeof(row));
         at += sizeof(row);
-        assert(row.count <= VALUES_MAX);
+        assert(row.count <= ROW_VALUES_MAX);
         for (unsigned i = 0; i < row.count; i++) {
             memcpy(&values[i], store->log.bytes + at, sizeof(values[i]));
             at += sizeof(values[i]);

@@ -19,51 +19,56 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Name, table, SQL, which gets the table and a mark for each value in the order of the schema where it asks for them.
+ * Those up to POSITION are kept for a replay, the others are not. */
+#define STATEMENT_LIST(X)                                         \
+    X(META, "meta", sql_row_replace)                              \
+    X(PROCESS, "process", sql_row_replace)                        \
+    X(RSS, "rss_sample", sql_row_replace)                         \
+    X(THREAD, "thread", sql_row_replace)                          \
+    X(THREAD_GONE, "thread", sql_thread_gone)                     \
+    X(STAT, "stats", sql_row_replace)                             \
+    X(ANCHOR, "clock_anchor", sql_row_replace)                    \
+    X(UNRECORDED, "unrecorded_program", sql_unrecorded)           \
+    X(UNRECORDED_NONE, "unrecorded_program", sql_unrecorded_none) \
+    X(ORIGIN, "callsite_origin", sql_row_replace)                 \
+    X(DEVICE, "device", sql_row_replace)                          \
+    X(STREAM, "stream", sql_row_replace)                          \
+    X(POOL, "pool", sql_row_replace)                              \
+    X(POSITION, "ring_position", sql_row_replace)                 \
+    X(MODULE, "module", sql_row_replace)                          \
+    X(SYMBOL, "symbol", sql_row_insert)                           \
+    X(MAIN_END, "process", sql_main_end)                          \
+    X(CALLSITE_STAT, "callsite_stat", sql_row_insert)             \
+    X(CALLSITE_SHARE, "callsite_share", sql_callsite_share)       \
+    X(TOTAL_STAT, "total_stat", sql_row_insert)                   \
+    X(SIZE_STAT, "size_stat", sql_row_insert)                     \
+    X(WORK, "work", sql_work)                                     \
+    X(HOST_PEAK, "host_peak", sql_row_insert)                     \
+    X(GROWTH, "callsite_growth", sql_growth)                      \
+    X(SAMPLE, "sample", sql_row_insert)                           \
+    X(SEGMENT, "segment", sql_row_insert)                         \
+    X(LADDER_PEAK, "ladder_peak_stat", sql_row_insert)            \
+    X(OOM, "oom", sql_row_insert)                                 \
+    X(MARK, "mark", sql_row_insert)                               \
+    X(KEYFRAME, "keyframe", sql_row_insert)                       \
+    X(PROCESS_DEVICE, "process_device", sql_row_replace)          \
+    X(DEVICE_CALL, "device_call_stat", sql_row_insert)            \
+    X(DEVICE_MEMORY, "device_memory", sql_row_insert)             \
+    X(STREAM_STAT, "stream_stat", sql_row_insert)                 \
+    X(DEVICE_EVENT, "device_event", sql_row_insert)               \
+    X(REMAT_EVENT, "remat_event", sql_row_insert)                 \
+    X(OPERATOR, "operator_stat", sql_row_insert)                  \
+    X(EVICTION, "eviction_stat", sql_row_insert)                  \
+    X(REMAT_STORAGE, "remat_storage_stat", sql_row_insert)        \
+    X(REMAT_BUDGET, "remat_budget", sql_row_insert)               \
+    X(REMAT_FAILURE, "remat_failure_stat", sql_row_insert)        \
+    X(REMAT_BLOCKED, "remat_blocked_stat", sql_row_insert)
+
+#define STATEMENT_NAME(name, table, sql) STATEMENT_##name,
 enum store_statement {
-    STATEMENT_META,
-    STATEMENT_PROCESS,
-    STATEMENT_RSS,
-    STATEMENT_THREAD,
-    STATEMENT_THREAD_GONE,
-    STATEMENT_STAT,
-    STATEMENT_ANCHOR,
-    STATEMENT_UNRECORDED,
-    STATEMENT_UNRECORDED_NONE,
-    STATEMENT_ORIGIN,
-    STATEMENT_DEVICE,
-    STATEMENT_STREAM,
-    STATEMENT_POOL,
-    STATEMENT_POSITION,
-    /* Those above are kept for a replay, those below are not. */
-    STATEMENT_MODULE,
-    STATEMENT_SYMBOL,
-    STATEMENT_MAIN_END,
-    STATEMENT_CALLSITE_STAT,
-    STATEMENT_CALLSITE_SHARE,
-    STATEMENT_TOTAL_STAT,
-    STATEMENT_SIZE_STAT,
-    STATEMENT_WORK,
-    STATEMENT_HOST_PEAK,
-    STATEMENT_GROWTH,
-    STATEMENT_SAMPLE,
-    STATEMENT_SEGMENT,
-    STATEMENT_LADDER_PEAK,
-    STATEMENT_OOM,
-    STATEMENT_MARK,
-    STATEMENT_KEYFRAME,
-    STATEMENT_PROCESS_DEVICE,
-    STATEMENT_DEVICE_CALL,
-    STATEMENT_DEVICE_MEMORY,
-    STATEMENT_STREAM_STAT,
-    STATEMENT_DEVICE_EVENT,
-    STATEMENT_REMAT_EVENT,
-    STATEMENT_OPERATOR,
-    STATEMENT_EVICTION,
-    STATEMENT_REMAT_STORAGE,
-    STATEMENT_REMAT_BUDGET,
-    STATEMENT_REMAT_FAILURE,
-    STATEMENT_REMAT_BLOCKED,
-    STATEMENT_BATCH, /* the first table of the image */
+    STATEMENT_LIST(STATEMENT_NAME) /* each a name */
+    STATEMENT_BATCH,               /* the first table of the image */
     STATEMENT_LIMIT = STATEMENT_BATCH + IMAGE_TABLE_LIMIT,
 };
 
