@@ -16,6 +16,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 /* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too, but to SQLite they
  * are errors like others; the reason is with the file that was written. */
@@ -108,8 +109,19 @@ static int schema_execute(sqlite3 *db, const char *path, const char *sql, const 
     return VARVE_OK;
 }
 
+/* What an event holds as the bits of a double; NaN becomes NULL. */
+static void real_of_bits(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    (void)count;
+    const int64_t bits = sqlite3_value_int64(values[0]);
+    double real;
+    memcpy(&real, &bits, sizeof(real));
+    sqlite3_result_double(context, real);
+}
+
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
+    sqlite3_create_function(db, "real_of_bits", 1, SQLITE_UTF8, NULL, real_of_bits, NULL, NULL);
     sqlite3_busy_timeout(db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
     int error = schema_execute(db, path, sql_connection_settings, "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the

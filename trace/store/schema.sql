@@ -473,7 +473,8 @@ CREATE TABLE device_memory(
 CREATE TABLE remat_event(
     seq INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL, --- as in event
-    is_wasted INTEGER NOT NULL) STRICT; --- of a remat: 1: within 16 runs of operators after the eviction
+    is_wasted INTEGER NOT NULL, --- of a remat: 1: within 16 runs of operators after the eviction
+    score REAL) STRICT; --- by the heuristic; of those looked at the lowest goes; NULL: it had none
 --- rematerialization: by operator, its runs, and what became of the storages that it made
 CREATE TABLE operator_stat(
     process_id INTEGER NOT NULL,

@@ -28,6 +28,10 @@ INSERT INTO callsite_growth VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     live_allocations = live_allocations + excluded.live_allocations, live_bytes = live_bytes + excluded.live_bytes
 -- statement sql_work
 INSERT INTO work SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1.0 * (?8 - ?4) / (?6 - ?2), 1.0 * (?9 - ?5) / (?6 - ?2)
+-- statement sql_remat_event
+-- The events are there. SQL has no way to read the bits of a double: real_of_bits is of schema.c.
+INSERT INTO remat_event SELECT ?1, ?2, ?3,
+    CASE ?2 WHEN @KIND_EVICT@ THEN real_of_bits((SELECT arg FROM event_row WHERE seq = ?1)) END
 -- statement sql_callsite_share
 INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     allocations = allocations + excluded.allocations, frees = frees + excluded.frees, bytes = bytes + excluded.bytes,
@@ -68,8 +72,7 @@ INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''), nulli
 -- statement sql_identity
 PRAGMA application_id = %d; PRAGMA user_version = %d; INSERT INTO meta VALUES ('complete', 0)
 -- statement sql_all_columns
-SELECT count(*) FROM sqlite_schema WHERE name = 'remat_event'
-    AND EXISTS (SELECT 1 FROM pragma_table_info('storage') WHERE name = 'number')
+SELECT count(*) FROM pragma_table_info('remat_event') WHERE name = 'score'
 
 -- statement sql_leak_index
 -- The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place.

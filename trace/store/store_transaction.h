@@ -57,7 +57,7 @@
     X(DEVICE_MEMORY, "device_memory", sql_row_insert)             \
     X(STREAM_STAT, "stream_stat", sql_row_insert)                 \
     X(DEVICE_EVENT, "device_event", sql_row_insert)               \
-    X(REMAT_EVENT, "remat_event", sql_row_insert)                 \
+    X(REMAT_EVENT, "remat_event", sql_remat_event)                \
     X(OPERATOR, "operator_stat", sql_row_insert)                  \
     X(EVICTION, "eviction_stat", sql_row_insert)                  \
     X(REMAT_STORAGE, "remat_storage_stat", sql_row_insert)        \

@@ -1198,36 +1198,20 @@ CREATE VIEW op AS
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
     WHERE r.kind = @KIND_OP@;
 
--- score: NULL where it had none; SQLite has no way to read the bits of a double: sign 0, 11 bits of exponent, 52 of
--- mantissa. scale is the power of two of the exponent's absolute value, exact, as everything here is but for
--- scores below 2^-1022.
 --- evictions, one by one
 --- number: of the storage, as in remat_storage | addr: of the elements; NULL: unknown
---- score: by the heuristic; of those looked at the lowest goes; NULL: it had none
 --- clock_ns: the planner's clock: 1 and the cost of all runs before
 --- cause: released: by the program; budget: an operator needed room below it; allocator: it had no such block;
 ---     requested: the program said so; banished
 --- callsite_id: who evicted it
---- like: remat_storage
+--- like: remat_storage, remat_event
 CREATE VIEW eviction AS
-    SELECT seq, ts_ns, process_id, pid, number, operator, addr, size,
-        CASE WHEN exponent = 1024 THEN iif(mantissa = 0, 9e999, NULL) WHEN exponent = -1023 THEN 0.0
-            ELSE (1.0 + mantissa / 4503599627370496.0) * iif(exponent < 0, 1.0 / scale, scale) END AS score,
-        clock_ns, cause, callsite_id
-    FROM (SELECT *, (1 << (abs(exponent) & 31)) * iif(abs(exponent) & 32, word, 1.0) * iif(abs(exponent) & 64,
-        word * word, 1.0)
-                * iif(abs(exponent) & 128, word * word * (word * word), 1.0)
-                * iif(abs(exponent) & 256, word * word * (word * word) * (word * word * (word * word)), 1.0)
-                * iif(abs(exponent) & 512, word * word * (word * word) * (word * word * (word * word))
-                    * (word * word * (word * word) * (word * word * (word * word))), 1.0) AS scale
-        FROM (SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
-            nullif(e.addr, 0) AS addr,
-                e.size, (e.arg >> 52 & 2047) - 1023 AS exponent, e.arg & 4503599627370495 AS mantissa,
-                4294967296.0 AS word, e.requested AS clock_ns, c.text AS cause, e.callsite_id
-            FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
-                LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
-                LEFT JOIN event_cause c ON c.code = e.cause
-            WHERE r.kind = @KIND_EVICT@));
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
+        nullif(e.addr, 0) AS addr, e.size, r.score, e.requested AS clock_ns, c.text AS cause, e.callsite_id
+    FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
+        LEFT JOIN event_cause c ON c.code = e.cause
+    WHERE r.kind = @KIND_EVICT@;
 
 -- The cost of what was made beside a storage that was needed is in the row of that storage.
 --- storages that were computed again, one by one
