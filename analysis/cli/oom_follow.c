@@ -79,8 +79,7 @@ static uint32_t follow_symbol(void *context, const struct varve_writer_symbol *s
             return (uint32_t)*number;
         }
     }
-    follow->symbols = memory_grow(follow->symbols, &follow->symbol_capacity, follow->symbol_count, sizeof(wanted));
-    follow->symbols[follow->symbol_count++] = wanted;
+    *MEMORY_ADD(follow->symbols, follow->symbol_count, follow->symbol_capacity) = wanted;
     map_put(&follow->symbol_numbers, key, follow->symbol_count);
     return (uint32_t)follow->symbol_count;
 }
@@ -90,9 +89,7 @@ static void follow_callsite(void *context, uint32_t number, uint32_t symbol, boo
 {
     struct follow *follow = context;
     (void)number;
-    follow->users =
-        memory_grow(follow->users, &follow->callsite_capacity, follow->callsite_count, sizeof(follow->users[0]));
-    follow->users[follow->callsite_count++] = symbol;
+    *MEMORY_ADD(follow->users, follow->callsite_count, follow->callsite_capacity) = symbol;
     follow->with_frames += symbol != 0;
     follow->shown += !is_hidden;
 }

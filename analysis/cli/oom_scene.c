@@ -20,8 +20,7 @@ static void open_rows(struct cursor *cursor, struct database *database, int64_t 
 
 struct oom_request *oom_scene_add(struct oom_scene *scene, const struct oom_request *request)
 {
-    scene->requests = memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
-    struct oom_request *added = &scene->requests[scene->count++];
+    struct oom_request *added = MEMORY_ADD(scene->requests, scene->count, scene->capacity);
     *added = *request;
     added->number = OOM_NO_FAILURE;
     added->request.rounded = varve_alloc_block_size(NULL, &scene->config, (uint64_t)request->requested);

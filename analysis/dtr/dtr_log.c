@@ -199,8 +199,8 @@ static struct handle *need_handle(struct reader *reader, enum line_key key)
 static void dtr_log_add_event(struct reader *reader, enum dtr_event_kind kind, uint32_t id)
 {
     struct dtr_log *log = reader->log;
-    log->events = memory_grow(log->events, &reader->event_capacity, log->event_count, sizeof(*log->events));
-    log->events[log->event_count++] = (struct dtr_event){.kind = kind & 7u, .id = id & DTR_ID_MAX};
+    *MEMORY_ADD(log->events, log->event_count, reader->event_capacity) =
+        (struct dtr_event){.kind = kind & 7u, .id = id & DTR_ID_MAX};
 }
 
 static int add_sum(struct reader *reader, uint64_t *sum, uint64_t more, const char *what)
@@ -257,8 +257,7 @@ static int add_op(struct reader *reader, struct line_text name, uint64_t cost_ns
         .first_output = log->tensor_count,
     };
     op.is_backward = reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
-    log->ops = memory_grow(log->ops, &reader->op_capacity, log->op_count, sizeof(*log->ops));
-    log->ops[log->op_count++] = op;
+    *MEMORY_ADD(log->ops, log->op_count, reader->op_capacity) = op;
     dtr_log_add_event(reader, DTR_EVENT_COMPUTE, log->op_count - 1);
     return add_sum(reader, &log->cost_ns, cost_ns, "the costs of all operators");
 }
@@ -278,8 +277,7 @@ static int add_inputs(struct reader *reader)
         if (handle == NULL) {
             return VARVE_ERROR_FORMAT;
         }
-        log->inputs = memory_grow(log->inputs, &reader->input_capacity, log->input_count, sizeof(*log->inputs));
-        log->inputs[log->input_count++] = handle->tensor;
+        *MEMORY_ADD(log->inputs, log->input_count, reader->input_capacity) = handle->tensor;
         error = add_sum(reader, &bytes, log->storage_bytes[handle->tensor], "the sizes of the inputs");
     }
     log->ops[log->op_count - 1].input_count = (uint32_t)count;

@@ -131,8 +131,7 @@ static void make_bands(struct dtr_sweep *sweep)
     for (size_t i = 0; i < sweep->point_count; i++) {
         const struct dtr_point *point = &sweep->points[i];
         if (sweep->band_count == 0 || sweep->bands[sweep->band_count - 1].status != point->status) {
-            sweep->bands = memory_grow(sweep->bands, &capacity, sweep->band_count, sizeof(*sweep->bands));
-            sweep->bands[sweep->band_count++] =
+            *MEMORY_ADD(sweep->bands, sweep->band_count, capacity) =
                 (struct dtr_band){.first = i, .status = point->status, .clock_min = point->counters.clock};
         }
         struct dtr_band *band = &sweep->bands[sweep->band_count - 1];
@@ -175,8 +174,7 @@ static void note_decision(void *context, const struct varve_remat_event *event, 
         return;
     }
     if (!decisions->is_second) {
-        decisions->items = memory_grow(decisions->items, &decisions->capacity, decisions->count, sizeof(decision));
-        decisions->items[decisions->count++] = decision;
+        *MEMORY_ADD(decisions->items, decisions->count, decisions->capacity) = decision;
     } else if (decisions->compared < decisions->count &&
                dtr_sweep_is_same(&decisions->items[decisions->compared], &decision)) {
         decisions->compared++;

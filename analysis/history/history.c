@@ -147,10 +147,8 @@ int history_stream(struct history *history, uint64_t handle, uint16_t *number_ou
     tables->last_handle = handle;
     *number_out = tables->last_stream;
     if (found == NULL) {
-        history->streams =
-            memory_grow(history->streams, &history->stream_capacity, history->stream_count, sizeof(uint64_t));
         map_put(&tables->streams, key, history->stream_count);
-        history->streams[history->stream_count++] = handle;
+        *MEMORY_ADD(history->streams, history->stream_count, history->stream_capacity) = handle;
     }
     return VARVE_OK;
 }
@@ -245,15 +243,14 @@ void history_add_rest(struct history_device *device, size_t event, uint32_t text
     if (last != NULL && last->text == text && last->keys == keys) {
         return;
     }
-    device->rests = memory_grow(device->rests, &device->rest_capacity, device->rest_count, sizeof(device->rests[0]));
-    device->rests[device->rest_count++] = (struct history_rest){.event = event, .text = text, .keys = keys};
+    *MEMORY_ADD(device->rests, device->rest_count, device->rest_capacity) =
+        (struct history_rest){.event = event, .text = text, .keys = keys};
 }
 
 void history_add_skipped(struct history_device *device, uint32_t text)
 {
-    device->skipped =
-        memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count, sizeof(device->skipped[0]));
-    device->skipped[device->skipped_count++] = (struct history_entry){.event = device->event_count, .text = text};
+    *MEMORY_ADD(device->skipped, device->skipped_count, device->skipped_capacity) =
+        (struct history_entry){.event = device->event_count, .text = text};
 }
 
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count)
@@ -271,8 +268,7 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
     history->stacks = memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));
     history->stacks[number] = (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
     for (uint32_t i = 0; i < count; i++) {
-        history->frames = memory_grow(history->frames, &history->frame_capacity, history->frame_count, sizeof(*frames));
-        history->frames[history->frame_count++] = frames[i];
+        *MEMORY_ADD(history->frames, history->frame_count, history->frame_capacity) = frames[i];
     }
     map_put(&history->tables->stacks, key, number);
     history->stack_count++;

@@ -64,8 +64,7 @@ static void history_lifetimes_begin(struct maker *maker, int64_t lower, const st
 {
     struct history_lifetimes *out = maker->out;
     map_put(&maker->live, event->addr, out->count);
-    out->items = memory_grow(out->items, &out->capacity, out->count, sizeof(*out->items));
-    out->items[out->count++] = (struct history_lifetime){
+    *MEMORY_ADD(out->items, out->count, out->capacity) = (struct history_lifetime){
         .lower = lower,
         .upper = (int64_t)maker->device->event_count,
         .addr = event->addr,

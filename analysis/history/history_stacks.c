@@ -124,8 +124,7 @@ struct history_stacks *history_stacks_new(struct database *database, struct hist
 
 static void history_stacks_add_frame(struct history_stacks *stacks, size_t *count, struct history_frame frame)
 {
-    stacks->frames = memory_grow(stacks->frames, &stacks->capacity, *count, sizeof(*stacks->frames));
-    stacks->frames[(*count)++] = frame;
+    *MEMORY_ADD(stacks->frames, *count, stacks->capacity) = frame;
 }
 
 static size_t history_stacks_walk(struct history_stacks *stacks, uint32_t node)

@@ -51,8 +51,8 @@ static uint32_t infer_pools_add_segment(struct derivation *work, uint64_t addr, 
 
 static void set_apart(struct derivation *work, size_t a, size_t b)
 {
-    work->aparts = memory_grow(work->aparts, &work->apart_capacity, work->apart_count, sizeof(*work->aparts));
-    work->aparts[work->apart_count++] = (struct replay_apart){(uint32_t)a, (uint32_t)b};
+    *MEMORY_ADD(work->aparts, work->apart_count, work->apart_capacity) =
+        (struct replay_apart){(uint32_t)a, (uint32_t)b};
 }
 
 static void add_reservations(struct derivation *work)

@@ -48,8 +48,7 @@ static void add_completion(struct replay_scan *scan, struct map *pending, uint64
         scan->deferred[number].completion = index;
         return;
     }
-    scan->early = memory_grow(scan->early, &scan->early_capacity, scan->early_count, sizeof(*scan->early));
-    scan->early[scan->early_count++] = index;
+    *MEMORY_ADD(scan->early, scan->early_count, scan->early_capacity) = index;
 }
 
 static int refuse_early(const struct history_device *trace, const struct replay_scan *scan,

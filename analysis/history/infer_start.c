@@ -185,10 +185,9 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
 
 static struct varve_segment_info *infer_start_add_segment(struct rebuild *rebuild, uint64_t addr, uint64_t bytes)
 {
-    rebuild->segments =
-        memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count, sizeof(*rebuild->segments));
     map_put(&rebuild->segment_at, addr, rebuild->segment_count);
-    struct varve_segment_info *segment = &rebuild->segments[rebuild->segment_count++];
+    struct varve_segment_info *segment =
+        MEMORY_ADD(rebuild->segments, rebuild->segment_count, rebuild->segment_capacity);
     *segment = (struct varve_segment_info){.addr = addr, .bytes = bytes};
     return segment;
 }
@@ -196,10 +195,8 @@ static struct varve_segment_info *infer_start_add_segment(struct rebuild *rebuil
 static void add_block(struct rebuild *rebuild, uint64_t addr, uint64_t bytes, uint64_t requested,
                       enum varve_block_state block_state)
 {
-    rebuild->blocks =
-        memory_grow(rebuild->blocks, &rebuild->block_capacity, rebuild->block_count, sizeof(*rebuild->blocks));
     map_put(&rebuild->block_at, addr, rebuild->block_count);
-    rebuild->blocks[rebuild->block_count++] =
+    *MEMORY_ADD(rebuild->blocks, rebuild->block_count, rebuild->block_capacity) =
         (struct varve_block_info){.addr = addr, .bytes = bytes, .requested = requested, .state = block_state};
 }
 

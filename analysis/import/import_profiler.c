@@ -142,9 +142,7 @@ static void import_profiler_take_memory(struct reader *reader, const struct cJSO
     } else if (!is_failure && (memory.addr == 0 || memory.size == 0)) {
         import_requests_fault(reader->requests, IMPORT_FAULT_EMPTY, reader->number);
     } else {
-        reader->events =
-            memory_grow(reader->events, &reader->event_capacity, reader->event_count, sizeof(*reader->events));
-        reader->events[reader->event_count++] = memory;
+        *MEMORY_ADD(reader->events, reader->event_count, reader->event_capacity) = memory;
     }
 }
 
@@ -174,8 +172,7 @@ static void take_span(struct reader *reader, const struct cJSON *event)
         !import_profiler_read_time(event, "dur", &duration_ns)) {
         return;
     }
-    reader->spans = memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
-    struct span *span = &reader->spans[reader->span_count++];
+    struct span *span = MEMORY_ADD(reader->spans, reader->span_count, reader->span_capacity);
     *span = (struct span){
         .begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = import_profiler_symbol_of(reader, name)};
     uint64_t tid;
@@ -435,8 +432,7 @@ static struct start *start_of(struct starts *starts, const struct memory_event *
         return &starts->items[*found];
     }
     map_put(&starts->numbers, key, starts->count);
-    starts->items = memory_grow(starts->items, &starts->capacity, starts->count, sizeof(*starts->items));
-    struct start *start = &starts->items[starts->count++];
+    struct start *start = MEMORY_ADD(starts->items, starts->count, starts->capacity);
     *start = (struct start){.first = event};
     uint64_t after = event->allocated > 0 ? (uint64_t)event->allocated : 0;
     if (event->action == IMPORT_FREE && event->allocated >= 0) {

@@ -73,8 +73,7 @@ static enum varve_cause import_pytorch_cause_of(const struct history_device *dev
 
 static void note_moved(struct history_numbers *moved, size_t index)
 {
-    moved->items = memory_grow(moved->items, &moved->capacity, moved->count, sizeof(moved->items[0]));
-    moved->items[moved->count++] = index;
+    *MEMORY_ADD(moved->items, moved->count, moved->capacity) = index;
 }
 
 static void import_pytorch_write_event(struct import *import, unsigned number, size_t index)

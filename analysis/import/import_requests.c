@@ -200,11 +200,10 @@ static size_t process_number(struct import_requests *requests, int32_t pid)
     if (found != NULL) {
         return *found;
     }
-    requests->processes = memory_grow(requests->processes, &requests->process_capacity, requests->process_count,
-                                      sizeof(*requests->processes));
-    requests->processes[requests->process_count] = (struct import_process){.pid = pid};
     map_put(&requests->process_numbers, (uint32_t)pid, requests->process_count);
-    return requests->process_count++;
+    *MEMORY_ADD(requests->processes, requests->process_count, requests->process_capacity) =
+        (struct import_process){.pid = pid};
+    return requests->process_count - 1;
 }
 
 uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, uint64_t tid, uint64_t number)
@@ -221,12 +220,10 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
         import_requests_fault(requests, IMPORT_FAULT_NAMELESS, number);
         return THREADS_MAX - 1;
     }
-    requests->threads =
-        memory_grow(requests->threads, &requests->thread_capacity, requests->thread_count, sizeof(*requests->threads));
-    requests->threads[requests->thread_count] =
-        (struct import_thread){.tid = tid, .process = (uint32_t)process_number(requests, pid)};
     map_put(&requests->thread_numbers, key, requests->thread_count);
-    return (uint32_t)requests->thread_count++;
+    *MEMORY_ADD(requests->threads, requests->thread_count, requests->thread_capacity) =
+        (struct import_thread){.tid = tid, .process = (uint32_t)process_number(requests, pid)};
+    return (uint32_t)requests->thread_count - 1;
 }
 
 void import_requests_process(struct import_requests *requests, int32_t pid, const char *name)
@@ -248,11 +245,9 @@ uint16_t import_requests_stream(struct import_requests *requests, uint64_t handl
         import_requests_fault(requests, IMPORT_FAULT_NAMELESS, number);
         return STREAMS_MAX - 1;
     }
-    requests->streams =
-        memory_grow(requests->streams, &requests->stream_capacity, requests->stream_count, sizeof(uint64_t));
-    requests->streams[requests->stream_count] = handle;
     map_put(&requests->stream_numbers, handle & INT64_MAX, requests->stream_count);
-    return (uint16_t)requests->stream_count++;
+    *MEMORY_ADD(requests->streams, requests->stream_count, requests->stream_capacity) = handle;
+    return (uint16_t)(requests->stream_count - 1);
 }
 
 uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file, uint32_t line,
@@ -268,14 +263,10 @@ uint32_t import_requests_symbol(struct import_requests *requests, const char *fu
             return (uint32_t)*found;
         }
     }
-    requests->symbols =
-        memory_grow(requests->symbols, &requests->symbol_capacity, requests->symbol_count, sizeof(*requests->symbols));
-    requests->symbols[requests->symbol_count] = (struct import_symbol){.function = memory_copy_text(function),
-                                                                       .file = memory_copy_text(file),
-                                                                       .module = memory_copy_text(module),
-                                                                       .line = line};
     map_put(&requests->symbol_numbers, key, requests->symbol_count);
-    return (uint32_t)requests->symbol_count++;
+    *MEMORY_ADD(requests->symbols, requests->symbol_count, requests->symbol_capacity) =
+        (struct import_symbol){memory_copy_text(function), memory_copy_text(file), memory_copy_text(module), line};
+    return (uint32_t)requests->symbol_count - 1;
 }
 
 uint32_t import_requests_callsite(struct import_requests *requests, const uint32_t *symbols, size_t depth)
@@ -290,16 +281,13 @@ uint32_t import_requests_callsite(struct import_requests *requests, const uint32
             return (uint32_t)*found + 1;
         }
     }
-    requests->stacks =
-        memory_grow(requests->stacks, &requests->stack_capacity, requests->stack_count, sizeof(*requests->stacks));
-    requests->stacks[requests->stack_count] = (struct import_stack){.first = requests->frame_count, .depth = depth};
-    for (size_t i = 0; i < depth; i++) {
-        requests->frames =
-            memory_grow(requests->frames, &requests->frame_capacity, requests->frame_count, sizeof(*requests->frames));
-        requests->frames[requests->frame_count++] = symbols[i];
-    }
     map_put(&requests->stack_numbers, key, requests->stack_count);
-    return (uint32_t)++requests->stack_count;
+    *MEMORY_ADD(requests->stacks, requests->stack_count, requests->stack_capacity) =
+        (struct import_stack){.first = requests->frame_count, .depth = depth};
+    for (size_t i = 0; i < depth; i++) {
+        *MEMORY_ADD(requests->frames, requests->frame_count, requests->frame_capacity) = symbols[i];
+    }
+    return (uint32_t)requests->stack_count;
 }
 
 /* Which addresses an entry's is one of. */
@@ -315,11 +303,9 @@ static uint16_t space_of(struct import_requests *requests, const struct import_r
     if (requests->space_count == SPACES_MAX) {
         return SPACES_MAX - 1;
     }
-    requests->spaces =
-        memory_grow(requests->spaces, &requests->space_capacity, requests->space_count, sizeof(*requests->spaces));
-    requests->spaces[requests->space_count] = (struct import_space){.key = key};
     map_put(&requests->space_numbers, key, requests->space_count);
-    return (uint16_t)requests->space_count++;
+    *MEMORY_ADD(requests->spaces, requests->space_count, requests->space_capacity) = (struct import_space){.key = key};
+    return (uint16_t)(requests->space_count - 1);
 }
 
 /* ---- the order ---- */

@@ -291,8 +291,7 @@ static int open_level(struct reader *reader, bool is_dict)
     int error = json_decoder_step(reader, is_dict ? OPCODE_EMPTY_DICT : OPCODE_EMPTY_LIST);
     VARVE_THEN(error, json_decoder_step(reader, OPCODE_MARK));
     json_decoder_take(reader);
-    reader->levels = memory_grow(reader->levels, &reader->capacity, reader->depth, sizeof(*reader->levels));
-    reader->levels[reader->depth++] = (struct level){.is_dict = is_dict};
+    *MEMORY_ADD(reader->levels, reader->depth, reader->capacity) = (struct level){.is_dict = is_dict};
     return error;
 }
 

@@ -265,9 +265,8 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
 {
     size_t chunk_bytes = count > TEXT_CHUNK_BYTES / 4 ? count : TEXT_CHUNK_BYTES;
     if (memory->text_chunk_count == 0 || count > memory->text_chunk_left || count > TEXT_CHUNK_BYTES / 4) {
-        memory->text_chunks =
-            memory_grow(memory->text_chunks, &memory->text_chunk_capacity, memory->text_chunk_count, sizeof(char *));
-        memory->text_chunks[memory->text_chunk_count++] = memory_resize(NULL, chunk_bytes);
+        *MEMORY_ADD(memory->text_chunks, memory->text_chunk_count, memory->text_chunk_capacity) =
+            memory_resize(NULL, chunk_bytes);
         memory->text_chunk_left = chunk_bytes;
     }
     /* A chunk is filled from its end, so that what is left says where. */

@@ -173,8 +173,7 @@ static size_t count_sizes(const struct history *history, uint64_t least, struct 
             uint64_t *number = map_find(&numbers, size);
             if (number == NULL || sizes == NULL) {
                 map_put(&numbers, size, count);
-                sizes = memory_grow(sizes, &capacity, count, sizeof(*sizes));
-                sizes[count++] = (struct size_bytes){size, device->events[j].size};
+                *MEMORY_ADD(sizes, count, capacity) = (struct size_bytes){size, device->events[j].size};
             } else {
                 sizes[*number].bytes += device->events[j].size;
             }

@@ -79,8 +79,7 @@ static void advise_explain_note_request(void *context, struct varve_alloc *alloc
         play->request = 0;
     }
     if (has_failed) {
-        play->failed = memory_grow(play->failed, &play->failed_capacity, play->failed_count, sizeof(play->failed[0]));
-        play->failed[play->failed_count++] = (struct failed){device, play->request};
+        *MEMORY_ADD(play->failed, play->failed_count, play->failed_capacity) = (struct failed){device, play->request};
     }
     play->request++;
 }
@@ -101,9 +100,7 @@ static void want_play(struct explain *explain, size_t setting, uint64_t limit, b
     if (find_play(explain, setting, limit, counts_addresses) == NULL) {
         struct play *play = memory_resize(NULL, sizeof(*play));
         *play = (struct play){.setting = setting, .limit = limit, .counts_addresses = counts_addresses};
-        explain->plays =
-            memory_grow(explain->plays, &explain->play_capacity, explain->play_count, sizeof(explain->plays[0]));
-        explain->plays[explain->play_count++] = play;
+        *MEMORY_ADD(explain->plays, explain->play_count, explain->play_capacity) = play;
     }
 }
 
@@ -198,9 +195,7 @@ static struct setting *advise_explain_add_setting(struct explain *explain, enum 
 {
     struct setting *setting = memory_resize(NULL, sizeof(*setting));
     *setting = (struct setting){.kind = kind, .family = family, .policy = explain->options.policy};
-    explain->settings = memory_grow(explain->settings, &explain->setting_capacity, explain->setting_count,
-                                    sizeof(explain->settings[0]));
-    explain->settings[explain->setting_count++] = setting;
+    *MEMORY_ADD(explain->settings, explain->setting_count, explain->setting_capacity) = setting;
     return setting;
 }
 
@@ -554,9 +549,7 @@ static void list_failures(struct explain *explain)
         size_t request = 0;
         for (size_t j = 0; j < device->event_count; j++) {
             if (device->events[j].action == HISTORY_OOM) {
-                explain->failures = memory_grow(explain->failures, &explain->failure_capacity,
-                                                explain->facts.failure_count, sizeof(explain->failures[0]));
-                explain->failures[explain->facts.failure_count++] =
+                *MEMORY_ADD(explain->failures, explain->facts.failure_count, explain->failure_capacity) =
                     (struct explain_failure){.device = i, .event = j, .request = request};
             }
             request += device->events[j].action == HISTORY_ALLOC || device->events[j].action == HISTORY_OOM;

@@ -44,8 +44,7 @@ static void add_trial(struct advice *advice, const struct candidate *wanted)
             return;
         }
     }
-    advice->trials = memory_grow(advice->trials, &advice->trial_capacity, advice->trial_count, sizeof(*advice->trials));
-    struct advise_trial *trial = &advice->trials[advice->trial_count++];
+    struct advise_trial *trial = MEMORY_ADD(advice->trials, advice->trial_count, advice->trial_capacity);
     *trial = (struct advise_trial){.candidate = candidate};
     memcpy(trial->text, text, sizeof(text));
 }

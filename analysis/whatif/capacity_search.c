@@ -106,8 +106,7 @@ struct blocks {
 
 static void blocks_add(struct blocks *blocks, uint64_t addr, uint64_t size, uint32_t stack)
 {
-    blocks->items = memory_grow(blocks->items, &blocks->capacity, blocks->count, sizeof(*blocks->items));
-    blocks->items[blocks->count++] = (struct block){addr, size, stack};
+    *MEMORY_ADD(blocks->items, blocks->count, blocks->capacity) = (struct block){addr, size, stack};
 }
 
 /* Blocks that were live when the history began. */

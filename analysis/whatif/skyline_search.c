@@ -222,9 +222,7 @@ static struct branch skyline_search_choose(const struct search *search, uint32_t
 
 static void skyline_search_push(struct search *search, uint32_t number)
 {
-    search->numbers =
-        memory_grow(search->numbers, &search->numbers_capacity, search->numbered, sizeof(*search->numbers));
-    search->numbers[search->numbered++] = number;
+    *MEMORY_ADD(search->numbers, search->numbered, search->numbers_capacity) = number;
 }
 
 /* Push the items that can lie on the floor of the section, the highest rank first. */

@@ -42,9 +42,7 @@ static struct replay_inference *whatif_run_infer(struct whatif *whatif, uint64_t
     if (*error_out != VARVE_OK) {
         return NULL;
     }
-    whatif->inferences = memory_grow(whatif->inferences, &whatif->inference_capacity, whatif->inference_count,
-                                     sizeof(*whatif->inferences));
-    whatif->inferences[whatif->inference_count++] = made;
+    *MEMORY_ADD(whatif->inferences, whatif->inference_count, whatif->inference_capacity) = made;
     return made.inference;
 }
 

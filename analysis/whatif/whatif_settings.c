@@ -77,8 +77,7 @@ static int split_policies(char *names, const char ***policies_out, size_t *count
     for (char *name = strtok_r(names, ",", &save); name != NULL && error == VARVE_OK;
          name = strtok_r(NULL, ",", &save)) {
         error = whatif_settings_check_policy(name, message);
-        policies = memory_grow(policies, &capacity, count, sizeof(*policies));
-        policies[count++] = name;
+        *MEMORY_ADD(policies, count, capacity) = name;
     }
     if (error == VARVE_OK && count == 0) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "no policy is named");
