@@ -12,10 +12,13 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#define SENTENCE_BYTES 2048
 
 struct format_text format_count(int64_t number)
 {
@@ -382,6 +385,16 @@ void format_print_wrapped(FILE *out, const char *text, size_t column)
         text += strspn(text, " ");
     }
     fputc('\n', out);
+}
+
+void format_wrap(FILE *out, size_t column, const char *format, ...)
+{
+    char text[SENTENCE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    format_print_wrapped(out, text, column);
 }
 
 void format_print_lines(FILE *out, const char *text)

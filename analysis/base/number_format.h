@@ -12,6 +12,12 @@ struct format_text {
     char text[48];
 };
 
+/* Figures of any type of integer as arguments of printf. */
+#define BYTES(number) format_bytes((int64_t)(number)).text
+#define EXACT(number) format_bytes_exact((int64_t)(number)).text
+#define COUNT(number) format_count((int64_t)(number)).text
+#define DURATION(number) format_duration((int64_t)(number)).text
+
 struct format_text format_count(int64_t number);      /* 1,234,567 */
 struct format_text format_bytes(int64_t bytes);       /* 1.21 MiB */
 struct format_text format_bytes_exact(int64_t bytes); /* 1.21 MiB (1,268,000) */
@@ -48,6 +54,8 @@ void format_print_xml(FILE *out, const char *text);
 /// The same, word by word from column `column` on, at which lines that follow begin too; and the end of the line. What
 /// is longer than a line is cut.
 void format_print_wrapped(FILE *out, const char *text, size_t column);
+/// The same of what is printed in this format, a sentence.
+void format_wrap(FILE *out, size_t column, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /// The same for a whole answer: ends of lines stay.
 void format_print_lines(FILE *out, const char *text);
 /// The same; lines that are wider than the terminal go on in the next one, from column `column` on.

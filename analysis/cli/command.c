@@ -98,7 +98,7 @@ void command_say_hidden(struct command_context *context, size_t all)
     if (all > 0) {
         fprintf(context->err,
                 "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
-                context->name, format_count((int64_t)all).text);
+                context->name, COUNT(all));
     }
 }
 

@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS 80 /* of the text, so that it can be pasted anywhere; only a line to set may be longer */
 #define SITES_SHOWN 8
 #define SETTINGS_MAX (1 + ADVISE_PICKS_MAX)
 
@@ -319,8 +318,8 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
     snprintf(line, sizeof(line), "%s", reasons[pick->reason]);
     if (more > device_ns(answer, 0) / 20) {
         size_t used = strlen(line);
-        used += (size_t)snprintf(line + used, sizeof(line) - used, "costs %s more in calls of the device",
-                                 format_duration(more).text);
+        used +=
+            (size_t)snprintf(line + used, sizeof(line) - used, "costs %s more in calls of the device", DURATION(more));
         if (answer->duration_ns > 0) {
             snprintf(line + used, sizeof(line) - used, ", %s of the recorded run",
                      format_share(more, answer->duration_ns).text);
@@ -345,10 +344,10 @@ static void print_place(FILE *out, const struct capacity_place *place, size_t co
 
 static void print_site(FILE *out, const struct capacity_site *site)
 {
-    fprintf(out, "  %10s in %s %s", format_bytes((int64_t)site->bytes).text, format_count((int64_t)site->blocks).text,
+    fprintf(out, "  %10s in %s %s", BYTES(site->bytes), COUNT(site->blocks),
             format_plural((int64_t)site->blocks, "block", "blocks"));
     if (site->user.file == NULL) {
-        fprintf(out, " of %s\n", format_bytes((int64_t)site->size).text);
+        fprintf(out, " of %s\n", BYTES(site->size));
         return;
     }
     fputs(": ", out);
@@ -378,48 +377,41 @@ static void print_must_go(FILE *out, const struct answer *answer)
     }
     fprintf(out, "it runs there %s without %s, %s in all:\n", with,
             load->has_callsites ? "what these call sites hold" : "these blocks (the trace has no call sites)",
-            format_bytes((int64_t)sum).text);
+            BYTES(sum));
     for (size_t i = 0; i < answer->gone && i < SITES_SHOWN; i++) {
         print_site(out, &load->sites[i]);
     }
     if (answer->gone > SITES_SHOWN) {
-        fprintf(out, "  and %s more\n", format_count((int64_t)(answer->gone - SITES_SHOWN)).text);
+        fprintf(out, "  and %s more\n", COUNT(answer->gone - SITES_SHOWN));
     }
 }
 
 static void print_lack(FILE *out, const struct answer *answer)
 {
     size_t best = most_frugal(answer);
-    char line[512];
-    snprintf(line, sizeof(line), "%s: does not fit under any setting tried: misses by %s as it is%s%s%s",
-             format_bytes((int64_t)answer->capacity).text, format_bytes((int64_t)missing(answer, 0)).text,
-             best > 0 ? ", by " : "", best > 0 ? format_bytes((int64_t)missing(answer, best)).text : "",
-             best > 0 ? " at best" : "");
-    format_print_wrapped(out, line, 0);
+    format_wrap(out, 0, "%s: does not fit under any setting tried: misses by %s as it is%s%s%s",
+                BYTES(answer->capacity), BYTES(missing(answer, 0)), best > 0 ? ", by " : "",
+                best > 0 ? BYTES(missing(answer, best)) : "", best > 0 ? " at best" : "");
     if (answer->load.bytes > answer->capacity) {
-        snprintf(line, sizeof(line), "no allocator can: %s are live after event %s, %s more than that",
-                 format_bytes_exact((int64_t)answer->load.bytes).text, format_count((int64_t)answer->load.event).text,
-                 format_bytes((int64_t)(answer->load.bytes - answer->capacity)).text);
+        format_wrap(out, 0, "no allocator can: %s are live after event %s, %s more than that",
+                    EXACT(answer->load.bytes), COUNT(answer->load.event), BYTES(answer->load.bytes - answer->capacity));
     } else {
-        snprintf(line, sizeof(line), "never more than %s are live: the rest is lost to the allocator",
-                 format_bytes_exact((int64_t)answer->load.bytes).text);
+        format_wrap(out, 0, "never more than %s are live: the rest is lost to the allocator",
+                    EXACT(answer->load.bytes));
     }
-    format_print_wrapped(out, line, 0);
     print_must_go(out, answer);
 }
 
 static void print_capacity(FILE *out, const struct answer *answer)
 {
     struct format_text capacity = format_bytes((int64_t)answer->capacity);
-    char line[512];
     if (answer->fits && answer->failed == 0) {
         fprintf(out, "%s: fits as it is\n", capacity.text);
     } else if (answer->fits) {
-        snprintf(line, sizeof(line), "%s: does not fit as it is, misses by %s (%s %s); fits with %s", capacity.text,
-                 format_bytes((int64_t)missing(answer, 0)).text, format_count(answer->failed).text,
-                 format_plural(answer->failed, "request fails", "requests fail"),
-                 answer->advice.pick_count > 1 && runs(answer, 2) ? "these settings" : "setting 1");
-        format_print_wrapped(out, line, 0);
+        format_wrap(out, 0, "%s: does not fit as it is, misses by %s (%s %s); fits with %s", capacity.text,
+                    BYTES(missing(answer, 0)), COUNT(answer->failed),
+                    format_plural(answer->failed, "request fails", "requests fail"),
+                    answer->advice.pick_count > 1 && runs(answer, 2) ? "these settings" : "setting 1");
     } else {
         print_lack(out, answer);
     }
@@ -437,13 +429,12 @@ static void print_doubt(FILE *out, const struct answer *answer)
     if (recorded == REPLAY_UNKNOWN || advice->is_given_room || difference <= recorded / 100) {
         return;
     }
-    char line[512];
-    snprintf(line, sizeof(line),
-             "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
-             "other settings may be off as much",
-             format_bytes(recorded).text, format_bytes(again).text,
-             advice->is_followed ? "other addresses may decide otherwise" : "was there a memory limit? --memory-limit");
-    format_print_wrapped(out, line, 0);
+    format_wrap(out, 0,
+                "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
+                "other settings may be off as much",
+                BYTES(recorded), BYTES(again),
+                advice->is_followed ? "other addresses may decide otherwise"
+                                    : "was there a memory limit? --memory-limit");
 }
 
 static void command_advise_print_head(FILE *out, const struct answer *answer)
@@ -452,12 +443,9 @@ static void command_advise_print_head(FILE *out, const struct answer *answer)
     if (advice->own.text[0] != '\0') {
         fprintf(out, "recorded with %s\n", advice->own.text);
     }
-    char line[512];
     if (advice->limit != 0) {
-        snprintf(line, sizeof(line), "all under a memory limit of %s%s",
-                 format_bytes_exact((int64_t)advice->limit).text,
-                 advice->is_given_room ? "" : ", which explains the recorded retries and failures");
-        format_print_wrapped(out, line, 0);
+        format_wrap(out, 0, "all under a memory limit of %s%s", EXACT(advice->limit),
+                    advice->is_given_room ? "" : ", which explains the recorded retries and failures");
     }
     print_doubt(out, answer);
 }
@@ -485,13 +473,11 @@ static void command_advise_print_text(FILE *out, const struct answer *answer)
     if (answer->capacity != 0) {
         print_capacity(out, answer);
     }
-    char line[512];
     if (advice->pick_count == 0) {
-        snprintf(line, sizeof(line),
-                 "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
-                 "allocated, or less time in calls of the device",
-                 advice->trial_count, format_bytes(own->peak_reserved).text, format_bytes(own->peak_allocated).text);
-        format_print_wrapped(out, line, 0);
+        format_wrap(out, 0,
+                    "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
+                    "allocated, or less time in calls of the device",
+                    advice->trial_count, BYTES(own->peak_reserved), BYTES(own->peak_allocated));
         return;
     }
     fprintf(out, "%zu of %zu settings tried:\n", advice->pick_count, advice->trial_count);
@@ -587,8 +573,7 @@ static int answer_history(struct command_context *context, const struct values *
     }
     if (error == VARVE_OK && values->capacity != 0 && answer->demand.largest_all > (uint64_t)values->capacity) {
         return command_fail(context, "%s: its largest request is %s, more than a capacity of %s", answer->path,
-                            format_bytes_exact((int64_t)answer->demand.largest_all).text,
-                            format_bytes_exact(values->capacity).text);
+                            EXACT(answer->demand.largest_all), EXACT(values->capacity));
     }
     answer->duration_ns = duration_of(answer->history);
     answer->capacity = (uint64_t)values->capacity;

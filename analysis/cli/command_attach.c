@@ -140,10 +140,9 @@ static void command_attach_print_summary(FILE *err, int32_t pid, const struct va
             !result->was_detached      ? "end of"
             : result->hooked_count > 0 ? "recorded"
                                        : "detached from",
-            pid, format_count((int64_t)result->events).text, processes, format_count((int64_t)result->threads).text,
-            result->threads == 1 ? "" : "s");
+            pid, COUNT(result->events), processes, COUNT(result->threads), result->threads == 1 ? "" : "s");
     report_result_words(err, result);
-    fprintf(err, "; one thread was held for %s to begin", format_duration((int64_t)result->attach_stopped_ns).text);
+    fprintf(err, "; one thread was held for %s to begin", DURATION(result->attach_stopped_ns));
     command_say(err, "; next: varve report %s\n", result->database_path);
     report_result_programs(err, result);
 }
@@ -156,7 +155,7 @@ static void print_hooked(FILE *err, const struct varve_collect_result *result)
                     result->hooked_why.text, result->hooked_pid);
     } else if (result->hooked_count > 1) {
         command_say(err, "varve: the recorder is still inside %s processes: %s; varve detach %d tries again\n",
-                    format_count((int64_t)result->hooked_count).text, result->hooked_why.text, result->hooked_pid);
+                    COUNT(result->hooked_count), result->hooked_why.text, result->hooked_pid);
     }
 }
 

@@ -204,7 +204,7 @@ static void command_bound_add_row(struct table *table, const char *title, uint64
         snprintf(above, sizeof(above), "%+.2f %%", 100 * ((double)bytes / (double)load - 1));
     }
     table_add(table, title);
-    table_add(table, format_bytes_exact((int64_t)bytes).text);
+    table_add(table, EXACT(bytes));
     table_add(table, above);
     table_add(table, remark);
 }
@@ -213,14 +213,13 @@ static void print_fit(FILE *out, const struct subject *subject, uint64_t capacit
 {
     const struct placement_result *result = &subject->result;
     if (result->height <= capacity) {
-        fprintf(out, "fits into %s\n", format_bytes_exact((int64_t)capacity).text);
+        fprintf(out, "fits into %s\n", EXACT(capacity));
     } else if (result->bound > capacity) {
-        fprintf(out, "does not fit into %s: %s are needed at least\n", format_bytes_exact((int64_t)capacity).text,
-                format_bytes_exact((int64_t)result->bound).text);
+        fprintf(out, "does not fit into %s: %s are needed at least\n", EXACT(capacity), EXACT(result->bound));
     } else {
         fprintf(out,
                 "whether it fits into %s was not found out: no placement was found in %s, and it is not ruled out\n",
-                format_bytes_exact((int64_t)capacity).text, format_duration((int64_t)(result->seconds * 1e9)).text);
+                EXACT(capacity), DURATION(result->seconds * 1e9));
     }
 }
 
@@ -231,10 +230,10 @@ static void command_bound_print_text(FILE *out, const struct subject *subject, u
     char remark[128];
     struct table table;
     if (subject->file != NULL) {
-        fprintf(out, "%s buffers\n", format_count((int64_t)subject->count).text);
+        fprintf(out, "%s buffers\n", COUNT(subject->count));
     } else {
-        fprintf(out, "device %u: %s blocks in %s events\n", subject->device, format_count((int64_t)subject->count).text,
-                format_count((int64_t)subject->events).text);
+        fprintf(out, "device %u: %s blocks in %s events\n", subject->device, COUNT(subject->count),
+                COUNT(subject->events));
     }
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
@@ -246,7 +245,7 @@ static void command_bound_print_text(FILE *out, const struct subject *subject, u
 #undef BOUND_ROW
     }
     snprintf(remark, sizeof(remark), "%s%s, %s", result->optimal ? "optimal: " : "", result->method,
-             format_duration((int64_t)(result->seconds * 1e9)).text);
+             DURATION(result->seconds * 1e9));
     command_bound_add_row(&table, "best placement found", result->height, result->load, remark);
     if (!result->optimal) {
         command_bound_add_row(&table, "no placement is below", result->bound, result->load, "");

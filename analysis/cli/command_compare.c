@@ -126,13 +126,13 @@ static void command_compare_print_costs(FILE *out, const struct row *rows, size_
             continue;
         }
         grid_add_name(&table, rows[i].setting);
-        table_add(&table, format_bytes(figures->peak_reserved).text);
+        table_add(&table, BYTES(figures->peak_reserved));
         add_difference(&table, rows[0].outcome->figures.peak_reserved, figures->peak_reserved);
-        table_add(&table, format_bytes(figures->peak_allocated).text);
-        table_add(&table, format_count(figures->device_calls).text);
-        table_add(&table, format_duration((int64_t)rows[i].outcome->result.device_ns).text);
-        table_add(&table, format_count(figures->retries).text);
-        table_add(&table, format_count((int64_t)rows[i].outcome->result.ooms).text);
+        table_add(&table, BYTES(figures->peak_allocated));
+        table_add(&table, COUNT(figures->device_calls));
+        table_add(&table, DURATION(rows[i].outcome->result.device_ns));
+        table_add(&table, COUNT(figures->retries));
+        table_add(&table, COUNT(rows[i].outcome->result.ooms));
     }
     table_print(&table, out, true);
     table_free(&table);
@@ -157,7 +157,7 @@ static void print_metrics(FILE *out, const struct grid_trace *trace, const struc
             double value = metric_of(&rows[i], trace, (enum whatif_metric)j);
             char text[32];
             snprintf(text, sizeof(text), "%.1f %%", 100 * value);
-            table_add(&table, value < 0 ? "-" : whatif_metrics[j].is_bytes ? format_bytes((int64_t)value).text : text);
+            table_add(&table, value < 0 ? "-" : whatif_metrics[j].is_bytes ? BYTES(value) : text);
         }
     }
     fputs("\n", out);
@@ -169,10 +169,8 @@ static void command_compare_print_meanings(FILE *out)
 {
     fputs("\n", out);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
-        char line[256];
-        snprintf(line, sizeof(line), "  %s: %s (%s)", whatif_metrics[i].title, whatif_metrics[i].meaning,
-                 whatif_metrics[i].source);
-        format_print_wrapped(out, line, 4);
+        format_wrap(out, 4, "  %s: %s (%s)", whatif_metrics[i].title, whatif_metrics[i].meaning,
+                    whatif_metrics[i].source);
     }
 }
 
@@ -181,12 +179,11 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
     if (recorded->figures.peak_reserved == REPLAY_UNKNOWN) {
         fputs("  recorded: requests only, not what was reserved", out);
     } else {
-        fprintf(out, "  recorded: %s reserved, %s device calls", format_bytes(recorded->figures.peak_reserved).text,
-                format_count(recorded->figures.device_calls).text);
+        fprintf(out, "  recorded: %s reserved, %s device calls", BYTES(recorded->figures.peak_reserved),
+                COUNT(recorded->figures.device_calls));
     }
-    fprintf(out, ", %s failed%s%s\n", format_count(recorded->figures.ooms).text,
-            recorded->limit != 0 ? ", with a limit of about " : "",
-            recorded->limit != 0 ? format_bytes((int64_t)recorded->limit).text : "");
+    fprintf(out, ", %s failed%s%s\n", COUNT(recorded->figures.ooms),
+            recorded->limit != 0 ? ", with a limit of about " : "", recorded->limit != 0 ? BYTES(recorded->limit) : "");
 }
 
 /* Those that can't begin with what a trace that began late begins with, and what they have reserved then. */
@@ -203,7 +200,7 @@ static void command_compare_print_others(FILE *out, const struct row *rows, size
         if (rows[i].outcome->error == VARVE_OK && (i == 0 || !start->is_inherited)) {
             char name[GRID_NAME_BYTES];
             whatif_setting_name(rows[i].setting, name, sizeof(name));
-            fprintf(stream, "%s%s %s", separator, name, format_bytes(start->reserved).text);
+            fprintf(stream, "%s%s %s", separator, name, BYTES(start->reserved));
             separator = ", ";
         }
     }
@@ -236,9 +233,8 @@ static void command_compare_print_text(FILE *out, const struct grid_trace *trace
 {
     const struct whatif_demand *demand = &trace->demand;
     format_print_safe(out, format_base_name(trace->path));
-    fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n",
-            format_count((int64_t)demand->events).text, format_count((int64_t)(demand->served + demand->failed)).text,
-            format_bytes_exact((int64_t)demand->load_all).text);
+    fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n", COUNT(demand->events),
+            COUNT(demand->served + demand->failed), EXACT(demand->load_all));
     if (trace->history->device_count > 1) {
         fprintf(out, "  %zu devices: all figures are added up, peaks each at its own moment\n",
                 trace->history->device_count);
@@ -246,8 +242,8 @@ static void command_compare_print_text(FILE *out, const struct grid_trace *trace
     print_recorded(out, whatif_recorded(trace->whatif));
     if (demand->failed > 0) {
         fprintf(out, "  %s %s that failed in the recording %s made again, and freed at once if served\n",
-                format_count((int64_t)demand->failed).text,
-                format_plural((int64_t)demand->failed, "request", "requests"), demand->failed == 1 ? "is" : "are");
+                COUNT(demand->failed), format_plural((int64_t)demand->failed, "request", "requests"),
+                demand->failed == 1 ? "is" : "are");
     }
     command_compare_print_costs(out, rows, count);
     print_start(out, rows, count);
@@ -259,11 +255,9 @@ static void command_compare_print_text(FILE *out, const struct grid_trace *trace
         if (rows[i].outcome->error != VARVE_OK) {
             char name[GRID_NAME_BYTES];
             whatif_setting_name(rows[i].setting, name, sizeof(name));
-            char line[GRID_NAME_BYTES + 600];
-            snprintf(line, sizeof(line), "  %s can't be run: %s", name,
-                     rows[i].outcome->message.text[0] != '\0' ? rows[i].outcome->message.text
-                                                              : varve_strerror(rows[i].outcome->error));
-            format_print_wrapped(out, line, 4);
+            format_wrap(out, 4, "  %s can't be run: %s", name,
+                        rows[i].outcome->message.text[0] != '\0' ? rows[i].outcome->message.text
+                                                                 : varve_strerror(rows[i].outcome->error));
         }
     }
 }
@@ -366,10 +360,9 @@ static int check_limits(const struct grid_trace *trace, const struct whatif_sett
         uint64_t limit = settings->items[i].memory_limit, capacity = settings->items[i].capacity;
         limit = limit == 0 || (capacity != 0 && capacity < limit) ? capacity : limit;
         if (limit != 0 && limit < trace->demand.largest) {
-            return varve_message_set(
-                message, VARVE_ERROR_INVALID, "%s: %s is less than the largest request, of %s (event %zu)", trace->path,
-                format_bytes((int64_t)limit).text, format_bytes_exact((int64_t)trace->demand.largest).text,
-                trace->demand.largest_event);
+            return varve_message_set(message, VARVE_ERROR_INVALID,
+                                     "%s: %s is less than the largest request, of %s (event %zu)", trace->path,
+                                     BYTES(limit), EXACT(trace->demand.largest), trace->demand.largest_event);
         }
     }
     return VARVE_OK;

@@ -91,13 +91,13 @@ static void command_frontier_print_table(FILE *out, const struct answer *answer)
             continue;
         }
         grid_add_name(&table, &answer->settings->items[i]);
-        table_add(&table, format_bytes_exact((int64_t)frontier->bytes).text);
+        table_add(&table, EXACT(frontier->bytes));
         add_share(&table, frontier->bytes, answer->load);
-        table_add(&table, format_bytes(frontier->free.figures.peak_reserved).text);
-        table_add(&table, format_count(frontier->at.figures.retries).text);
-        table_add(&table, format_count(frontier->at.figures.device_calls).text);
-        table_add(&table, format_duration((int64_t)frontier->at.result.device_ns).text);
-        table_add(&table, format_count((int64_t)frontier->probes).text);
+        table_add(&table, BYTES(frontier->free.figures.peak_reserved));
+        table_add(&table, COUNT(frontier->at.figures.retries));
+        table_add(&table, COUNT(frontier->at.figures.device_calls));
+        table_add(&table, DURATION(frontier->at.result.device_ns));
+        table_add(&table, COUNT(frontier->probes));
     }
     table_print(&table, out, true);
     table_free(&table);
@@ -108,19 +108,14 @@ static void command_frontier_print_remark(FILE *out, const struct answer *answer
     const struct frontier *frontier = &answer->frontiers[index];
     char name[GRID_NAME_BYTES];
     whatif_setting_name(&answer->settings->items[index], name, sizeof(name));
-    char line[GRID_NAME_BYTES + 600];
     if (frontier->error != VARVE_OK) {
-        snprintf(line, sizeof(line), "  %s has no frontier: %s", name,
-                 frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
+        format_wrap(out, 4, "  %s has no frontier: %s", name,
+                    frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
     } else if (frontier->fails_above != 0) {
-        snprintf(line, sizeof(line),
-                 "  %s: more memory is not always better: %s fails again; from %s on all that was tried is enough",
-                 name, format_bytes_exact((int64_t)frontier->fails_above).text,
-                 format_bytes_exact((int64_t)frontier->safe).text);
-    } else {
-        return;
+        format_wrap(out, 4,
+                    "  %s: more memory is not always better: %s fails again; from %s on all that was tried is enough",
+                    name, EXACT(frontier->fails_above), EXACT(frontier->safe));
     }
-    format_print_wrapped(out, line, 4);
 }
 
 static void command_frontier_print_text(FILE *out, const struct answer *answer)
@@ -128,16 +123,15 @@ static void command_frontier_print_text(FILE *out, const struct answer *answer)
     const struct whatif_demand *demand = &answer->trace->demand;
     format_print_safe(out, format_base_name(answer->trace->path));
     fprintf(out, ": %s requests; load %s (most bytes requested and live at a time: nothing does with less)\n",
-            format_count((int64_t)(demand->served + (answer->served_only ? 0 : demand->failed))).text,
-            format_bytes_exact((int64_t)answer->load).text);
+            COUNT(demand->served + (answer->served_only ? 0 : demand->failed)), EXACT(answer->load));
     if (answer->trace->history->device_count > 1) {
         fprintf(out,
                 "  %zu devices: load and frontier are of the one that needs most, peaks and calls are added up; the "
                 "loads together are %s\n",
-                answer->trace->history->device_count, format_bytes_exact((int64_t)answer->sum).text);
+                answer->trace->history->device_count, EXACT(answer->sum));
     }
     if (demand->failed > 0) {
-        fprintf(out, "  %s %s failed in the recording: %s %s\n", format_count((int64_t)demand->failed).text,
+        fprintf(out, "  %s %s failed in the recording: %s %s\n", COUNT(demand->failed),
                 format_plural((int64_t)demand->failed, "request", "requests"),
                 demand->failed == 1 ? "it is" : "they are",
                 answer->served_only ? "left out" : "to be served, too (--served-only: not)");

@@ -66,8 +66,7 @@ static int pytorch_run(struct command_context *context, const struct values *val
         json_print(object, context->out);
     } else if (!values->quiet) {
         fprintf(context->out, "%s: %s events, %s call sites, %s segments at the end\n", values->output,
-                format_count((int64_t)result.events).text, format_count((int64_t)result.callsites).text,
-                format_count((int64_t)result.segments).text);
+                COUNT(result.events), COUNT(result.callsites), COUNT(result.segments));
         if (result.starts_late) {
             fputs("the snapshot begins in the middle of the run: what was live before was derived from its end\n",
                   context->out);
@@ -83,12 +82,12 @@ static void ctf_warn(struct command_context *context, const char *folder, const 
 {
     if (result->discarded_events + result->discarded_packets > 0) {
         command_say(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n", folder,
-                    result->uncounted > 0 ? "at least " : "", format_count(result->discarded_events).text,
-                    format_count(result->discarded_packets).text);
+                    result->uncounted > 0 ? "at least " : "", COUNT(result->discarded_events),
+                    COUNT(result->discarded_packets));
     }
     if (result->unknown_events > 0) {
         command_say(context->err, "varve import: %s: %s events are of kinds that this version of varve does not know\n",
-                    folder, format_count(result->unknown_events).text);
+                    folder, COUNT(result->unknown_events));
     }
 }
 
@@ -113,10 +112,10 @@ static void ctf_json(struct command_context *context, const struct values *value
 static void ctf_summary(struct command_context *context, const struct values *values,
                         const struct ctf_import_result *result)
 {
-    fprintf(context->out, "%s: %s events of %s process%s", values->output, format_count(result->events).text,
-            format_count(result->processes).text, result->processes == 1 ? "" : "es");
+    fprintf(context->out, "%s: %s events of %s process%s", values->output, COUNT(result->events),
+            COUNT(result->processes), result->processes == 1 ? "" : "es");
     if (result->lost > 0) {
-        fprintf(context->out, "; LOST %s", format_count(result->lost).text);
+        fprintf(context->out, "; LOST %s", COUNT(result->lost));
     } else {
         fputs("; nothing lost", context->out);
     }
@@ -152,15 +151,14 @@ static void log_warn(struct command_context *context, const char *path, const st
         const struct import_fault_count *fault = &result->faults[i];
         if (fault->count > 0) {
             command_say(context->err, "varve import: %s: %s %s (the first: %s %" PRIu64 ")\n", path,
-                        format_count((int64_t)fault->count).text,
-                        import_fault_words((enum import_fault)i, fault->count), result->entry,
+                        COUNT(fault->count), import_fault_words((enum import_fault)i, fault->count), result->entry,
                         fault->first & (IMPORT_NUMBERS_PER_FILE - 1));
         }
     }
     if (result->inherited_bytes > 0) {
         command_say(context->err,
                     "varve import: %s begins in the middle of the run: %s were live before, as its totals say\n", path,
-                    format_bytes_exact((int64_t)result->inherited_bytes).text);
+                    EXACT(result->inherited_bytes));
     }
     if (result->by_time) {
         command_say(context->err,
@@ -200,7 +198,7 @@ static void log_json(struct command_context *context, const struct values *value
 
 static void print_counted(FILE *out, uint64_t count, const char *one, const char *many)
 {
-    fprintf(out, "%s %s", format_count((int64_t)count).text, format_plural((int64_t)count, one, many));
+    fprintf(out, "%s %s", COUNT(count), format_plural((int64_t)count, one, many));
 }
 
 static void log_summary(struct command_context *context, const struct values *values,
@@ -214,17 +212,15 @@ static void log_summary(struct command_context *context, const struct values *va
     fputs(", ", out);
     print_counted(out, result->failures, "failure", "failures");
     fprintf(out, " of a%s %s over %s: ", strchr("AEIOUNR", result->format[0]) != NULL ? "n" : "", result->format,
-            format_duration(result->duration_ns).text);
+            DURATION(result->duration_ns));
     print_counted(out, result->processes, "process", "processes");
     fputs(", ", out);
     print_counted(out, result->threads, "thread", "threads");
     fputs(", ", out);
     print_counted(out, result->streams, "stream", "streams");
-    fprintf(out, "\npeak %s; live at the end %s\n", format_bytes_exact((int64_t)result->peak_bytes).text,
-            format_bytes_exact((int64_t)result->live_bytes).text);
+    fprintf(out, "\npeak %s; live at the end %s\n", EXACT(result->peak_bytes), EXACT(result->live_bytes));
     if (result->peak_reserved > 0) {
-        fprintf(out, "reserved for that, as the %s has it: at most %s\n", result->format,
-                format_bytes_exact((int64_t)result->peak_reserved).text);
+        fprintf(out, "reserved for that, as the %s has it: at most %s\n", result->format, EXACT(result->peak_reserved));
     }
     fprintf(out, "next: varve report %s\n", values->output);
 }

@@ -99,11 +99,10 @@ static void answer_text(struct command_context *context, struct database *databa
         return;
     }
     terminal_style(out, TERMINAL_TITLE);
-    fprintf(out, "Peak of %s, %s: %s", answer->selection.domain, who, format_bytes_exact(total->peak_bytes).text);
+    fprintf(out, "Peak of %s, %s: %s", answer->selection.domain, who, EXACT(total->peak_bytes));
     terminal_style(out, TERMINAL_PLAIN);
-    fprintf(out, "\n  in %s allocation%s, %s after the start (event %" PRId64 "); ",
-            format_count(total->peak_allocations).text, total->peak_allocations == 1 ? "" : "s",
-            format_duration(total->peak_ns).text, total->peak_seq);
+    fprintf(out, "\n  in %s allocation%s, %s after the start (event %" PRId64 "); ", COUNT(total->peak_allocations),
+            total->peak_allocations == 1 ? "" : "s", DURATION(total->peak_ns), total->peak_seq);
     callsite_list_extent(out, &answer->list);
     fputc('\n', out);
     report_times_print(out, database);

@@ -148,17 +148,17 @@ static void command_record_print_summary(FILE *err, const struct varve_collect_r
 {
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
-    fprintf(err, "varve: %s events of %s, %s thread%s", format_count((int64_t)result->events).text, processes,
-            format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
+    fprintf(err, "varve: %s events of %s, %s thread%s", COUNT(result->events), processes, COUNT(result->threads),
+            result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     if (result->discarded > 0) {
-        fprintf(err, "; LTTng discarded %s", format_count((int64_t)result->discarded).text);
+        fprintf(err, "; LTTng discarded %s", COUNT(result->discarded));
     }
     if (result->ctf_path[0] != '\0') {
         command_say(err, "; LTTng trace: %s", result->ctf_path);
     }
     if (result->lttng_missing > 0) {
-        fprintf(err, ", which lacks %s of the events", format_count((int64_t)result->lttng_missing).text);
+        fprintf(err, ", which lacks %s of the events", COUNT(result->lttng_missing));
     }
     if (history[0] != '\0' && result->events == 0) {
         command_say(err, "; next: varve report %s\n", history);

@@ -67,13 +67,11 @@ static int command_recover_run(struct command_context *context, const void *valu
     }
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result.processes, (int64_t)result.images);
-    fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text, processes,
-            result.database_path);
+    fprintf(context->out, "recovered %s events of %s into %s", COUNT(result.events), processes, result.database_path);
     report_result_words(context->out, &result);
     report_result_interrupted(context->out, &result);
     if (result.lttng_missing > 0) {
-        fprintf(context->out, "; the LTTng trace %s lacks %s of them", result.ctf_path,
-                format_count((int64_t)result.lttng_missing).text);
+        fprintf(context->out, "; the LTTng trace %s lacks %s of them", result.ctf_path, COUNT(result.lttng_missing));
     }
     fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
     report_result_programs(context->out, &result);

@@ -195,7 +195,7 @@ static void command_replay_add_cell(struct table *table, size_t index, int64_t v
              value < 0                    ? "-"
              : is_difference && value > 0 ? "+"
                                           : "",
-             figures[index].is_bytes ? format_bytes(size).text : format_count(size).text);
+             figures[index].is_bytes ? BYTES(size) : COUNT(size));
     table_add(table, text);
 }
 
@@ -236,18 +236,13 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
         fputs("no decision changed: every address, segment, release and failure is as recorded\n", out);
     }
     for (size_t i = 0; i < whatif->ineffective_count; i++) {
-        char line[REPLAY_REASON_BYTES + 96];
-        snprintf(line, sizeof(line), "no effect: %s: %s", whatif->ineffective[i].setting,
-                 whatif->ineffective[i].reason);
-        format_print_wrapped(out, line, 0);
+        format_wrap(out, 0, "no effect: %s: %s", whatif->ineffective[i].setting, whatif->ineffective[i].reason);
     }
     if (before->limit != 0 && replay->memory_limit == 0) {
-        char line[256];
-        snprintf(line, sizeof(line),
-                 "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
-                 "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
-                 format_bytes((int64_t)before->limit).text, before->limit);
-        format_print_wrapped(out, line, 0);
+        format_wrap(out, 0,
+                    "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
+                    "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
+                    BYTES(before->limit), before->limit);
     }
     if (whatif->is_of_requests) {
         format_print_wrapped(out,
@@ -268,7 +263,6 @@ static void print_limits(FILE *out, const struct history *history, const struct 
     for (size_t i = 0; i < history->device_count; i++) {
         const struct replay_limit *limit = replay_inference_limit(inference, i);
         char device[32] = "";
-        char line[512];
         if (limit->used == 0) {
             continue;
         }
@@ -279,16 +273,17 @@ static void print_limits(FILE *out, const struct history *history, const struct 
         struct format_text least = format_bytes_exact((int64_t)limit->least);
         struct format_text most = format_bytes_exact((int64_t)limit->most);
         if (limit->is_capacity) {
-            snprintf(line, sizeof(line),
-                     "memory limit found%s: %s, what was reserved and what the device had free at a failure; all comes "
-                     "out as recorded from %s to %s",
-                     device, used.text, least.text, most.text);
+            format_wrap(
+                out, 0,
+                "memory limit found%s: %s, what was reserved and what the device had free at a failure; all comes "
+                "out as recorded from %s to %s",
+                device, used.text, least.text, most.text);
         } else {
-            snprintf(line, sizeof(line),
-                     "memory limit found%s: %s, the smallest under which all comes out as recorded; the largest is %s",
-                     device, used.text, most.text);
+            format_wrap(
+                out, 0,
+                "memory limit found%s: %s, the smallest under which all comes out as recorded; the largest is %s",
+                device, used.text, most.text);
         }
-        format_print_wrapped(out, line, 0);
     }
 }
 
@@ -297,9 +292,9 @@ static void command_replay_print_text(FILE *out, const struct history *history,
                                       const struct replay_result *result, const struct whatif *whatif)
 {
     const struct varve_alloc_stats *stats = &result->stats;
-    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n", format_count((int64_t)result->events).text,
-            format_count((int64_t)result->allocations).text, format_duration((int64_t)(result->seconds * 1e9)).text,
-            format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
+    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n", COUNT(result->events), COUNT(result->allocations),
+            DURATION(result->seconds * 1e9),
+            COUNT(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0));
     if (whatif != NULL) {
         print_whatif(out, replay, result, whatif);
     } else {
@@ -308,11 +303,9 @@ static void command_replay_print_text(FILE *out, const struct history *history,
                     result->segments_equal ? "are equal" : "differ");
         }
         fprintf(out, "peak reserved %s, peak allocated %s; at the end %s segments\n",
-                format_bytes_exact(stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
-                format_bytes_exact(stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
-                format_count((int64_t)result->segments).text);
-        fprintf(out, "%s out-of-memory errors, %s retries\n", format_count(stats->num_ooms).text,
-                format_count(stats->num_alloc_retries).text);
+                EXACT(stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].peak),
+                EXACT(stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].peak), COUNT(result->segments));
+        fprintf(out, "%s out-of-memory errors, %s retries\n", COUNT(stats->num_ooms), COUNT(stats->num_alloc_retries));
         print_limits(out, history, inference);
     }
     if (result->starts_late) {

@@ -106,11 +106,10 @@ static void command_timeline_print_text(FILE *out, struct database *database, co
     }
     report_times_print(out, database);
     fprintf(out, "%s%s, %s: live bytes, the maximum of each %s\n", selection->domain, where, who,
-            format_duration(timeline->points[0].end_ns).text);
+            DURATION(timeline->points[0].end_ns));
     timeline_chart(out, timeline, CHART_ROWS);
-    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n", format_bytes_exact(total.peak_bytes).text,
-            format_duration(total.peak_ns).text, format_bytes_exact(last->allocated).text,
-            format_count(last->live).text);
+    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n", EXACT(total.peak_bytes),
+            DURATION(total.peak_ns), EXACT(last->allocated), COUNT(last->live));
 }
 
 static const char *command_timeline_check(const void *values_untyped)

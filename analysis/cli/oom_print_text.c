@@ -10,7 +10,6 @@
 #include "analysis/query/segment_query.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 
 #define INDENT 14
@@ -19,42 +18,25 @@
 #define SETTINGS_SHOWN 3 /* of PyTorch */
 #define OTHERS_SHOWN 10  /* requests that are only listed */
 
-#define BYTES(number) format_bytes((int64_t)(number)).text
-#define EXACT(number) format_bytes_exact((int64_t)(number)).text
-#define COUNT(number) format_count((int64_t)(number)).text
-
-static void line(FILE *out, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-/* A label, "" for none, and text that is wrapped behind it. */
-static void line(FILE *out, const char *label, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    char text[LINE_BYTES];
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    fprintf(out, "  %-*s", INDENT - 2, label);
-    format_print_wrapped(out, text, INDENT);
-}
+/* A label, "" for none, and a sentence that is wrapped behind it. */
+#define LINE(out, label, ...) (fprintf(out, "  %-*s", INDENT - 2, label), format_wrap(out, INDENT, __VA_ARGS__))
 
 /* ---- what happened ---- */
 
 static void print_request(FILE *out, const struct oom_request *request)
 {
+    format_wrap(out, 0, "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for",
+                COUNT(request->seq), DURATION(request->ts_ns), request->request.device, request->pid, request->tid,
+                EXACT(request->requested));
     char text[OWNER_TEXT_BYTES];
-    snprintf(text, sizeof(text),
-             "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for",
-             COUNT(request->seq), format_duration(request->ts_ns).text, request->request.device, request->pid,
-             request->tid, EXACT(request->requested));
-    format_print_wrapped(out, text, 0);
     owner_text(&request->owner, OWNER_COLUMNS, text);
     if (text[0] != '\0') {
-        line(out, "by", "%s", text);
+        LINE(out, "by", "%s", text);
     }
     if (!request->failure.is_known) {
         return;
     }
-    line(out, "needs", "a block of %s in pool %s of stream %u, or a new segment of %s", EXACT(request->memory.rounded),
+    LINE(out, "needs", "a block of %s in pool %s of stream %u, or a new segment of %s", EXACT(request->memory.rounded),
          request->pool, (unsigned)request->request.stream, BYTES(request->memory.segment));
 }
 
@@ -64,24 +46,24 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
     const struct failure *failure = &request->failure;
     if (!failure->is_known) {
         if (request->reserved > 0) {
-            line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved), BYTES(request->allocated));
+            LINE(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved), BYTES(request->allocated));
         } else {
-            line(out, "memory", "allocated %s; what was reserved is not in the trace", BYTES(request->allocated));
+            LINE(out, "memory", "allocated %s; what was reserved is not in the trace", BYTES(request->allocated));
         }
         return;
     }
-    line(out, "memory", "reserved %s, allocated %s, pending %s, free %s in %s %s", BYTES(memory->reserved),
+    LINE(out, "memory", "reserved %s, allocated %s, pending %s, free %s in %s %s", BYTES(memory->reserved),
          BYTES(memory->allocated), BYTES(memory->pending), BYTES(memory->own_free + memory->other_free),
          COUNT(failure->own.blocks + failure->others.blocks),
          format_plural((int64_t)(failure->own.blocks + failure->others.blocks), "block", "blocks"));
     if (memory->device_free != OOM_UNKNOWN && memory->device_free < memory->segment) {
-        line(out, "limit", "the device was full: %s of it free", BYTES(memory->device_free));
+        LINE(out, "limit", "the device was full: %s of it free", BYTES(memory->device_free));
     } else if (memory->limit != 0) {
         bool is_known = scene->explain == NULL || explain_get_facts(scene->explain)->is_given;
-        line(out, "limit", "%s%s", EXACT(memory->limit),
+        LINE(out, "limit", "%s%s", EXACT(memory->limit),
              is_known ? "" : ", worked out: the most that was reserved; the true one may be higher");
     } else {
-        line(out, "limit", "unknown: the trace has neither a memory limit nor what the device had free");
+        LINE(out, "limit", "unknown: the trace has neither a memory limit nor what the device had free");
     }
 }
 
@@ -106,12 +88,12 @@ static void print_stages(FILE *out, const struct oom_scene *scene, const struct 
     const struct oom_stage *stages = request->stages;
     size_t count = request->stage_count;
     if (count == 0) {
-        line(out, "tried", "the trace has no stage of the chain in front of it");
+        LINE(out, "tried", "the trace has no stage of the chain in front of it");
         return;
     }
     int64_t freed = 0;
     for (size_t i = 0; i < count; i++) {
-        line(out, i == 0 ? "tried" : "", "%-18s freed %s", stages[i].name, EXACT(stages[i].bytes_freed));
+        LINE(out, i == 0 ? "tried" : "", "%-18s freed %s", stages[i].name, EXACT(stages[i].bytes_freed));
         freed += stages[i].bytes_freed;
     }
     char others[LINE_BYTES] = "";
@@ -126,11 +108,11 @@ static void print_stages(FILE *out, const struct oom_scene *scene, const struct 
         }
     }
     if (request->failure.is_known) {
-        line(out, "", "then a segment of %s was refused; before, with %s reserved, too", BYTES(request->memory.segment),
+        LINE(out, "", "then a segment of %s was refused; before, with %s reserved, too", BYTES(request->memory.segment),
              BYTES(request->memory.reserved + (uint64_t)freed));
     }
     if (others[0] != '\0') {
-        line(out, "", "not run: %s", others);
+        LINE(out, "", "not run: %s", others);
     }
 }
 
@@ -145,8 +127,8 @@ static void print_block(FILE *out, const struct oom_request *request, const stru
     owner_text(owner, OWNER_COLUMNS, text);
     char age[80] = "";
     if (owner->alloc_seq > 0) {
-        snprintf(age, sizeof(age), ", %.20s and %.20s allocations old",
-                 format_duration(request->ts_ns - owner->alloc_ns).text, COUNT(holder->allocations));
+        snprintf(age, sizeof(age), ", %.20s and %.20s allocations old", DURATION(request->ts_ns - owner->alloc_ns),
+                 COUNT(holder->allocations));
     }
     fprintf(out, "%*s  %#-14" PRIx64 " %10s%s%s\n", INDENT, "", block->addr, BYTES(block->extent), state, age);
     if (text[0] != '\0') {
@@ -171,19 +153,19 @@ static void print_hole(FILE *out, const struct oom_request *request)
     const struct failure_freeing *freeing = &failure->freeing;
     const struct failure_segment *best = &failure->best;
     if (failure->own.blocks == 0) {
-        line(out, "best hole", "none: its pool and stream have no free block");
+        LINE(out, "best hole", "none: its pool and stream have no free block");
         return;
     }
-    line(out, "best hole", "%s at %#" PRIx64 ", of %s in %s free %s of its pool and stream",
+    LINE(out, "best hole", "%s at %#" PRIx64 ", of %s in %s free %s of its pool and stream",
          EXACT(failure->own.largest), failure->largest_addr, BYTES(failure->own.bytes), COUNT(failure->own.blocks),
          format_plural((int64_t)failure->own.blocks, "block", "blocks"));
     if (freeing->blocks > 0 && freeing->result >= request->memory.rounded) {
-        line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
+        LINE(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
              format_plural((int64_t)freeing->blocks, "block", "blocks"), BYTES(freeing->bytes),
              freeing->blocks == 1 ? "it" : "them", BYTES(freeing->result));
         oom_text_print_blocks(out, request, freeing->first, request->freeing, freeing->blocks);
     } else {
-        line(out, "blocked by",
+        LINE(out, "blocked by",
              "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
              BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
              format_plural((int64_t)best->blocks, "block", "blocks"));
@@ -197,7 +179,7 @@ static void print_excess(FILE *out, const struct oom_request *request)
 {
     const struct oom_site *sites = request->sites;
     size_t count = request->site_count;
-    line(out, "served by", "nothing, under this limit: %s of what is in use would have to go%s",
+    LINE(out, "served by", "nothing, under this limit: %s of what is in use would have to go%s",
          EXACT(oom_excess(&request->memory)), count > 0 ? "; most is of" : "");
     for (size_t i = 0; i < count; i++) {
         char text[OWNER_TEXT_BYTES];
@@ -210,15 +192,12 @@ static void print_excess(FILE *out, const struct oom_request *request)
 
 static void print_cost(FILE *out, const struct oom_scene *scene, const struct explain_answer *answer)
 {
-    char text[LINE_BYTES];
-    snprintf(text, sizeof(text), "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
-             answer->failures == 0 ? "none" : COUNT(answer->failures),
-             COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
-             BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls),
-             format_duration((int64_t)answer->device_ns).text,
-             answer->is_luck ? "; by luck: with other addresses from the device it fails" : "");
     fprintf(out, "%*s", INDENT + 2, "");
-    format_print_wrapped(out, text, INDENT + 2);
+    format_wrap(out, INDENT + 2, "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
+                answer->failures == 0 ? "none" : COUNT(answer->failures),
+                COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
+                BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls), DURATION(answer->device_ns),
+                answer->is_luck ? "; by luck: with other addresses from the device it fails" : "");
 }
 
 static void oom_text_print_answer(FILE *out, const struct oom_scene *scene, const char *label,
@@ -226,19 +205,19 @@ static void oom_text_print_answer(FILE *out, const struct oom_scene *scene, cons
 {
     switch (answer->kind) {
     case EXPLAIN_EMPTY_CACHE:
-        line(out, label, "torch.cuda.empty_cache() once, %s requests before it, when %s is in use",
+        LINE(out, label, "torch.cuda.empty_cache() once, %s requests before it, when %s is in use",
              COUNT(answer->empty_requests), BYTES(answer->empty_live));
         break;
     case EXPLAIN_RULE:
-        line(out, label,
+        LINE(out, label,
              "searching the pool again after the release (PyTorch's pull request 191302, in no release of 2.11); "
              "until then: catch the error and make the request again");
         break;
     case EXPLAIN_POLICY:
-        line(out, label, "policy %s", answer->change);
+        LINE(out, label, "policy %s", answer->change);
         break;
     default:
-        line(out, label, "%s", answer->change);
+        LINE(out, label, "%s", answer->change);
         break;
     }
     print_cost(out, scene, answer);
@@ -252,11 +231,11 @@ static void print_policies(FILE *out, const char *label, const struct explain_an
         if (answers[i].kind == EXPLAIN_POLICY) {
             snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s%s (%.20s of device calls)",
                      text[0] != '\0' ? ", " : "other policies: ", answers[i].change,
-                     answers[i].is_luck ? ", by luck" : "", format_duration((int64_t)answers[i].device_ns).text);
+                     answers[i].is_luck ? ", by luck" : "", DURATION(answers[i].device_ns));
         }
     }
     if (text[0] != '\0') {
-        line(out, label, "%s", text);
+        LINE(out, label, "%s", text);
     }
 }
 
@@ -266,18 +245,18 @@ static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct o
     uint64_t all = best->failures == 0 ? explain_smallest_limit(scene->explain, EXPLAIN_ALL, best->number) : 0;
     uint64_t one = all == 0 ? explain_smallest_limit(scene->explain, request->number, best->number) : 0;
     if (best->kind == EXPLAIN_SETTING) {
-        line(out, "to set", "export PYTORCH_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
+        LINE(out, "to set", "export PYTORCH_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
     } else if (best->kind == EXPLAIN_POLICY && strcmp(best->change, "cuda-async") == 0) {
-        line(out, "to set",
+        LINE(out, "to set",
              "export PYTORCH_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need "
              "more)");
     } else if (best->kind == EXPLAIN_POLICY) {
-        line(out, "to set", "export VARVE_TORCH_POLICY=%s, for varve's allocator in PyTorch", best->change);
+        LINE(out, "to set", "export VARVE_TORCH_POLICY=%s, for varve's allocator in PyTorch", best->change);
     }
     if (all != 0) {
-        line(out, "", "with it all requests are served from %s on", EXACT(all));
+        LINE(out, "", "with it all requests are served from %s on", EXACT(all));
     } else if (one != 0) {
-        line(out, "", "with it this request is served from %s on", EXACT(one));
+        LINE(out, "", "with it this request is served from %s on", EXACT(one));
     }
 }
 
@@ -287,7 +266,7 @@ static void print_answers(FILE *out, struct oom_scene *scene, const struct oom_r
     size_t tried;
     size_t count = explain_find(scene->explain, request->number, answers, &tried);
     if (count == 0) {
-        line(out, "served by",
+        LINE(out, "served by",
              "none of the %s settings, calls of empty_cache and policies that were played under this limit",
              COUNT(tried));
         return;
@@ -307,10 +286,10 @@ static void oom_text_print_smallest(FILE *out, struct oom_scene *scene, const st
     uint64_t one = explain_smallest_limit(scene->explain, request->number, EXPLAIN_RECORDED);
     uint64_t all = explain_smallest_limit(scene->explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
     if (one != 0) {
-        line(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below", EXACT(one));
+        LINE(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below", EXACT(one));
     }
     if (all != 0) {
-        line(out, one != 0 ? "" : "more memory", "all requests are served from %s on", EXACT(all));
+        LINE(out, one != 0 ? "" : "more memory", "all requests are served from %s on", EXACT(all));
     }
 }
 
@@ -322,16 +301,16 @@ static void print_served(FILE *out, struct oom_scene *scene, const struct oom_re
     } else if (is_played && explain_fails_again(scene->explain, request->number)) {
         print_answers(out, scene, request);
     } else if (is_played) {
-        line(out, "served by",
+        LINE(out, "served by",
              "not known: played again under the recorded settings and this limit it does not fail (when the "
              "program emptied the cache is not in the trace)");
     } else {
-        line(out, "served by", "not known, as nothing could be played: %s", scene->reason);
+        LINE(out, "served by", "not known, as nothing could be played: %s", scene->reason);
     }
     if (is_played) {
         oom_text_print_smallest(out, scene, request);
     } else if (request->failure.is_known) {
-        line(out, "more memory", "with %s to reserve its segment would be had",
+        LINE(out, "more memory", "with %s to reserve its segment would be had",
              EXACT(request->memory.reserved + request->memory.segment));
     }
 }
@@ -344,7 +323,7 @@ static void print_explained(FILE *out, struct oom_scene *scene, const struct oom
     char cause[OOM_SENTENCE_BYTES];
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
-        line(out, "cause", "%s", cause);
+        LINE(out, "cause", "%s", cause);
         print_hole(out, request);
     }
     print_served(out, scene, request);
@@ -363,7 +342,7 @@ static void oom_text_print_others(FILE *out, const struct oom_scene *scene, size
     for (size_t i = first; i < scene->count && i < first + OTHERS_SHOWN; i++) {
         const struct oom_request *request = &scene->requests[i];
         table_add(&table, COUNT(request->seq));
-        table_add(&table, format_duration(request->ts_ns).text);
+        table_add(&table, DURATION(request->ts_ns));
         table_add(&table, COUNT(request->request.device));
         table_add(&table, BYTES(request->requested));
         table_add(&table, request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : "unknown");

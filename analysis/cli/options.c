@@ -161,7 +161,7 @@ static int options_parse_bytes(const struct option_spec *option, const char *tex
     int64_t bytes;
     if (!option_bytes(text, &bytes) || bytes < option->min || bytes > option->max) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes from %s to %s, such as 4M, not '%s'",
-                                 option->name, format_bytes(option->min).text, format_bytes(option->max).text, text);
+                                 option->name, BYTES(option->min), BYTES(option->max), text);
     }
     *value_out = bytes;
     return VARVE_OK;

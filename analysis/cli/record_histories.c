@@ -33,8 +33,7 @@ static uint64_t import_one(const char *pickle, bool may_replace, struct progress
         unlink(output);
         return 0;
     }
-    command_say(err, "varve: PyTorch's own history: %s events in %s\n", format_count((int64_t)result.events).text,
-                output);
+    command_say(err, "varve: PyTorch's own history: %s events in %s\n", COUNT(result.events), output);
     return result.events;
 }
 

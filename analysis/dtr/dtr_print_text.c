@@ -62,17 +62,14 @@ static void dtr_text_print_failure(FILE *out, const struct dtr_subject *subject,
 static void print_allocator(FILE *out, const struct dtr_result *result)
 {
     const struct dtr_allocator_figures *figures = &result->allocator;
-    fprintf(out, "allocator: peak reserved %s, peak allocated %s (%.1f %% less)\n",
-            format_bytes_exact((int64_t)figures->peak_reserved).text,
-            format_bytes_exact((int64_t)figures->peak_allocated).text, 100 * dtr_allocator_fragmentation(figures));
+    fprintf(out, "allocator: peak reserved %s, peak allocated %s (%.1f %% less)\n", EXACT(figures->peak_reserved),
+            EXACT(figures->peak_allocated), 100 * dtr_allocator_fragmentation(figures));
     if (result->status == DTR_OOM) {
-        fprintf(out, "  then %s reserved, %s allocated, largest free block %s\n",
-                format_bytes((int64_t)figures->reserved).text, format_bytes((int64_t)figures->allocated).text,
-                format_bytes((int64_t)figures->largest_free).text);
+        fprintf(out, "  then %s reserved, %s allocated, largest free block %s\n", BYTES(figures->reserved),
+                BYTES(figures->allocated), BYTES(figures->largest_free));
     }
-    fprintf(out, "  %s segments made, %s calls of the device, %s retries\n",
-            format_count((int64_t)figures->segments_made).text, format_count((int64_t)figures->device_calls).text,
-            format_count((int64_t)figures->retries).text);
+    fprintf(out, "  %s segments made, %s calls of the device, %s retries\n", COUNT(figures->segments_made),
+            COUNT(figures->device_calls), COUNT(figures->retries));
 }
 
 void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
@@ -80,36 +77,34 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
     const struct varve_remat_counters *counters = &result->counters;
     uint64_t budget = subject->options->budget;
     if (budget < subject->description.bound_bytes) {
-        fprintf(out, "no budget below %s can work: that is\n",
-                format_bytes_exact((int64_t)subject->description.bound_bytes).text);
+        fprintf(out, "no budget below %s can work: that is\n", EXACT(subject->description.bound_bytes));
         print_bound(out, subject, "  ");
         return;
     }
     if (budget == VARVE_REMAT_UNLIMITED) {
         fprintf(out, "no budget, heuristic %s\n", subject->options->heuristic->name);
     } else {
-        fprintf(out, "budget %s, %.3f of the peak; heuristic %s\n", format_bytes_exact((int64_t)budget).text,
-                ratio(subject, budget), subject->options->heuristic->name);
+        fprintf(out, "budget %s, %.3f of the peak; heuristic %s\n", EXACT(budget), ratio(subject, budget),
+                subject->options->heuristic->name);
     }
     if (result->status != DTR_OK) {
         dtr_text_print_failure(out, subject, result);
     } else {
         fprintf(out, "ok: overhead %.3f, peak %s\n", dtr_print_text_overhead(subject, counters->clock),
-                format_bytes_exact((int64_t)counters->max_used_bytes).text);
+                EXACT(counters->max_used_bytes));
     }
-    fprintf(out, "%s of the program, %s of recomputation\n", format_duration((int64_t)counters->model_compute_ns).text,
-            format_duration((int64_t)counters->remat_compute_ns).text);
-    fprintf(out, "%s evictions: %s released, %s for room\n", format_count((int64_t)counters->evictions).text,
-            format_count((int64_t)counters->evictions_released).text, format_count(evictions_for_room(counters)).text);
+    fprintf(out, "%s of the program, %s of recomputation\n", DURATION(counters->model_compute_ns),
+            DURATION(counters->remat_compute_ns));
+    fprintf(out, "%s evictions: %s released, %s for room\n", COUNT(counters->evictions),
+            COUNT(counters->evictions_released), COUNT(evictions_for_room(counters)));
     fprintf(out, "%s recomputations, up to %s nested; storages that came back unasked: %s\n",
-            format_count((int64_t)counters->remats_direct).text, format_count((int64_t)counters->depth_max).text,
-            format_count((int64_t)counters->remats_collateral).text);
+            COUNT(counters->remats_direct), COUNT(counters->depth_max), COUNT(counters->remats_collateral));
     if (subject->options->allocator != NULL) {
         print_allocator(out, result);
     }
-    fprintf(out, "%s events of the log played in %s (%s events/s)\n", format_count((int64_t)result->events).text,
-            format_duration((int64_t)(result->seconds * 1e9)).text,
-            format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
+    fprintf(out, "%s events of the log played in %s (%s events/s)\n", COUNT(result->events),
+            DURATION(result->seconds * 1e9),
+            COUNT(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0));
 }
 
 /* ---- points ---- */
@@ -132,7 +127,7 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
     const struct varve_remat_counters *counters = &point->counters;
     const struct dtr_allocator_figures *figures = &point->allocator;
     add_real(table, ratio(subject, point->budget));
-    table_add(table, format_bytes((int64_t)point->budget).text);
+    table_add(table, BYTES(point->budget));
     table_add(table, dtr_status_name(point->status));
     if (point->status != DTR_OK) {
         for (size_t i = 3; i < table->column_count; i++) {
@@ -141,13 +136,13 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
         return;
     }
     add_real(table, dtr_print_text_overhead(subject, counters->clock));
-    table_add(table, format_count((int64_t)counters->evictions).text);
-    table_add(table, format_count(evictions_for_room(counters)).text);
-    table_add(table, format_count((int64_t)counters->remats_direct).text);
-    table_add(table, format_bytes((int64_t)counters->max_used_bytes).text);
+    table_add(table, COUNT(counters->evictions));
+    table_add(table, COUNT(evictions_for_room(counters)));
+    table_add(table, COUNT(counters->remats_direct));
+    table_add(table, BYTES(counters->max_used_bytes));
     if (table->column_count > POINT_COLUMNS) {
-        table_add(table, format_bytes((int64_t)figures->peak_reserved).text);
-        table_add(table, format_count((int64_t)figures->retries).text);
+        table_add(table, BYTES(figures->peak_reserved));
+        table_add(table, COUNT(figures->retries));
     }
 }
 
@@ -170,9 +165,8 @@ static void dtr_text_print_smallest(FILE *out, const struct dtr_subject *subject
     if (smallest == NULL) {
         fprintf(out, "no budget that works was found\n");
     } else {
-        fprintf(out, "smallest budget found that works: %s, %.3f of the peak, overhead %.3f\n",
-                format_bytes_exact((int64_t)smallest->budget).text, ratio(subject, smallest->budget),
-                dtr_print_text_overhead(subject, smallest->counters.clock));
+        fprintf(out, "smallest budget found that works: %s, %.3f of the peak, overhead %.3f\n", EXACT(smallest->budget),
+                ratio(subject, smallest->budget), dtr_print_text_overhead(subject, smallest->counters.clock));
     }
 }
 
@@ -180,7 +174,7 @@ static void dtr_text_print_smallest(FILE *out, const struct dtr_subject *subject
 
 static void print_bytes(FILE *out, const char *what, uint64_t bytes)
 {
-    fprintf(out, "  %-30s %s\n", what, format_bytes_exact((int64_t)bytes).text);
+    fprintf(out, "  %-30s %s\n", what, EXACT(bytes));
 }
 
 void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
@@ -189,9 +183,8 @@ void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const stru
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
     fprintf(out, "%s\n%s operators in %s: %s constants, %s of the backward pass; %s storages, %s views\n\n",
-            subject->path, format_count(log->op_count).text, format_duration((int64_t)log->cost_ns).text,
-            format_count((int64_t)log->constants).text, format_count(description->backward_ops).text,
-            format_count(description->storages).text, format_count(description->views).text);
+            subject->path, COUNT(log->op_count), DURATION(log->cost_ns), COUNT(log->constants),
+            COUNT(description->backward_ops), COUNT(description->storages), COUNT(description->views));
     print_bytes(out, "constants", description->constant_bytes);
     print_bytes(out, "resident at the end", description->end_bytes);
     print_bytes(out, "peak (ratio 1)", subject->baseline.counters.max_used_bytes);
@@ -223,11 +216,11 @@ static void print_bands(FILE *out, const struct dtr_subject *subject, const stru
         const struct dtr_band *band = &sweep->bands[i];
         uint64_t from = sweep->points[band->first].budget, to = sweep->points[band->end - 1].budget;
         table_add(&table, dtr_status_name(band->status));
-        table_add(&table, format_bytes((int64_t)from).text);
-        table_add(&table, format_bytes((int64_t)to).text);
+        table_add(&table, BYTES(from));
+        table_add(&table, BYTES(to));
         snprintf(text, sizeof(text), "%.4f-%.4f", ratio(subject, from), ratio(subject, to));
         table_add(&table, text);
-        table_add(&table, format_count((int64_t)(band->end - band->first)).text);
+        table_add(&table, COUNT(band->end - band->first));
         snprintf(text, sizeof(text), "%.3f-%.3f", dtr_print_text_overhead(subject, band->clock_min),
                  dtr_print_text_overhead(subject, band->clock_max));
         table_add(&table, band->status == DTR_OK ? text : "-");
@@ -238,16 +231,16 @@ static void print_bands(FILE *out, const struct dtr_subject *subject, const stru
 
 static void print_decision(FILE *out, const struct dtr_log *log, uint64_t budget, const struct dtr_decision *decision)
 {
-    fprintf(out, "    %s bytes: ", format_count((int64_t)budget).text);
+    fprintf(out, "    %s bytes: ", COUNT(budget));
     if (!decision->is_made) {
         fprintf(out, "nothing more is evicted\n");
         return;
     }
-    fprintf(out, "%s of ", format_bytes((int64_t)decision->bytes).text);
+    fprintf(out, "%s of ", BYTES(decision->bytes));
     print_op(out, log, decision->made_by);
     fprintf(out, " make room for\n      ");
     print_op(out, log, decision->op);
-    fprintf(out, ", at %s\n", format_duration((int64_t)decision->clock).text);
+    fprintf(out, ", at %s\n", DURATION(decision->clock));
 }
 
 static void print_partings(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
@@ -257,7 +250,7 @@ static void print_partings(FILE *out, const struct dtr_subject *subject, const s
         const struct dtr_parting *parting = &sweep->partings[i];
         const struct dtr_point *points = &sweep->points[parting->below];
         fprintf(out, "  %s and %s; equal evictions before: %s\n", dtr_status_name(points[0].status),
-                dtr_status_name(points[1].status), format_count((int64_t)parting->index).text);
+                dtr_status_name(points[1].status), COUNT(parting->index));
         print_decision(out, subject->log, points[0].budget, &parting->smaller);
         print_decision(out, subject->log, points[1].budget, &parting->larger);
     }
@@ -268,7 +261,7 @@ static void print_partings(FILE *out, const struct dtr_subject *subject, const s
 
 void dtr_print_sweep(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
-    fprintf(out, "%s budgets of %s, heuristic %s\n\n", format_count((int64_t)sweep->point_count).text, subject->path,
+    fprintf(out, "%s budgets of %s, heuristic %s\n\n", COUNT(sweep->point_count), subject->path,
             subject->options->heuristic->name);
     print_points(out, subject, sweep->points, sweep->point_count,
                  (sweep->point_count + POINTS_SHOWN - 1) / POINTS_SHOWN);

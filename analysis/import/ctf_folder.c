@@ -55,7 +55,7 @@ static int ctf_folder_file_check(const char *path, const struct stat *status, st
     }
     if (status->st_size / HOLE_SHARE > stored + HOLE_SLACK / HOLE_SHARE) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: of %s only %s are on the disk: no CTF trace", path,
-                                 format_bytes(status->st_size).text, format_bytes(stored).text);
+                                 BYTES(status->st_size), BYTES(stored));
     }
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {

@@ -104,7 +104,7 @@ struct section {
     const char *from; /* the view, its conditions and its order */
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define ROWS_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* The last column, once it is known what the others leave of a line: names are cut where that hurts least, which
  * is not their end. */
@@ -218,8 +218,8 @@ static void recording_print(FILE *out, struct database *database, const struct p
 
 void page_head(FILE *out, struct database *database, const struct page *page)
 {
-    static const struct section totals = {total_columns, COUNT(total_columns), "", TOTAL_FROM};
-    static const struct section allocators = {allocator_columns, COUNT(allocator_columns), "", ALLOCATOR_FROM};
+    static const struct section totals = {total_columns, ROWS_OF(total_columns), "", TOTAL_FROM};
+    static const struct section allocators = {allocator_columns, ROWS_OF(allocator_columns), "", ALLOCATOR_FROM};
     const int64_t all = database_integer(database, "SELECT count(*) FROM allocator", 0);
     const int64_t most = (int64_t)page->allocators;
     recording_print(out, database, page);
@@ -245,9 +245,9 @@ static void sites_from(char *text, size_t bytes, const char *view, enum page_ord
 
 void page_list(FILE *out, struct database *database, const struct page *page)
 {
-    static const struct section processes = {process_columns, COUNT(process_columns), "", PROCESS_FROM};
+    static const struct section processes = {process_columns, ROWS_OF(process_columns), "", PROCESS_FROM};
     char from[200];
-    const struct section lines = {line_columns, COUNT(line_columns), SITE_REST, from};
+    const struct section lines = {line_columns, ROWS_OF(line_columns), SITE_REST, from};
     if (page->list == PAGE_PROCESSES) {
         line_print(out, page, "processes that run, by RSS");
         section_print(out, database, &processes, page, page->top);

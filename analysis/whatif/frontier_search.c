@@ -110,7 +110,7 @@ static void want_more(struct search *search, bool served_only, struct round *rou
         search->frontier->error =
             varve_message_set(&search->frontier->message, VARVE_ERROR_NO_MEMORY,
                               "a request fails under every limit up to %s, and without a limit none does",
-                              format_bytes((int64_t)(search->last * FRONTIER_STEP)).text);
+                              BYTES(search->last * FRONTIER_STEP));
         return;
     }
     search->verdicts = memory_resize(search->verdicts, last - search->first + 1);

@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define BYTES(number) format_bytes((int64_t)(number)).text
-
 const char *oom_cause_name(enum oom_cause cause)
 {
 #define OOM_CAUSE_NAME(code, name) [OOM_##code] = name,

@@ -167,10 +167,9 @@ void whatif_setting_name(const struct whatif_setting *setting, char *buffer, siz
     int used = snprintf(buffer, buffer_bytes, "%s%s%s", setting->policy != NULL ? setting->policy : usual_policy(),
                         setting->conf != NULL ? " " : "", setting->conf != NULL ? setting->conf : "");
     if (setting->memory_limit != 0 && used >= 0 && (size_t)used < buffer_bytes) {
-        used += snprintf(buffer + used, buffer_bytes - (size_t)used, ", limit %s",
-                         format_bytes((int64_t)setting->memory_limit).text);
+        used += snprintf(buffer + used, buffer_bytes - (size_t)used, ", limit %s", BYTES(setting->memory_limit));
     }
     if (setting->capacity != 0 && used >= 0 && (size_t)used < buffer_bytes) {
-        snprintf(buffer + used, buffer_bytes - (size_t)used, ", on %s", format_bytes((int64_t)setting->capacity).text);
+        snprintf(buffer + used, buffer_bytes - (size_t)used, ", on %s", BYTES(setting->capacity));
     }
 }

@@ -170,7 +170,7 @@ static void check_devices(struct doctor_lines *lines, const struct driver_probe 
 {
     for (int i = 0; i < probe->named; i++) {
         doctor_add(lines, "cuda_device", DOCTOR_OK, "", "", "%d: %s, %s", i, probe->device[i].name,
-                   format_bytes(probe->device[i].bytes).text);
+                   BYTES(probe->device[i].bytes));
     }
     if (probe->devices > probe->named) {
         doctor_add(lines, "cuda_device", DOCTOR_OK, "", "", "and %d more", probe->devices - probe->named);

@@ -138,14 +138,13 @@ void doctor_check_leftovers(struct doctor_lines *lines)
             snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or rm -r %.100s",
                      all.items[i].path);
             doctor_add(lines, "leftover", DOCTOR_WARNING, "a recording that was killed; its rings occupy memory",
-                       remedy, "%.100s, %s", all.items[i].path, format_bytes(all.items[i].bytes).text);
+                       remedy, "%.100s, %s", all.items[i].path, BYTES(all.items[i].bytes));
         }
     }
     free(all.items);
     if (count == 0) {
         doctor_add(lines, "leftovers", DOCTOR_OK, "", "", "no crashed recording in " SHM_FOLDER);
     } else if (count > SHOWN) {
-        doctor_add(lines, "leftovers", DOCTOR_WARNING, "", "", "%d crashed recordings in all, %s", count,
-                   format_bytes(bytes).text);
+        doctor_add(lines, "leftovers", DOCTOR_WARNING, "", "", "%d crashed recordings in all, %s", count, BYTES(bytes));
     }
 }

@@ -98,10 +98,10 @@ static void check_space(struct doctor_lines *lines)
     } else {
         doctor_add(lines, "shared_memory", shm >= SHM_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
                    "space for few rings (4 MiB for each thread that allocates)",
-                   "varve record --ring-size 256K, or a larger /dev/shm", "/dev/shm has %s", format_bytes(shm).text);
+                   "varve record --ring-size 256K, or a larger /dev/shm", "/dev/shm has %s", BYTES(shm));
     }
     doctor_add(lines, "disk", disk >= DISK_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING, "a million events take up to 140 MB",
-               "", "%s free in %.100s", disk >= 0 ? format_bytes(disk).text : "unknown", here);
+               "", "%s free in %.100s", disk >= 0 ? BYTES(disk) : "unknown", here);
 }
 
 static void check_installation(struct doctor_lines *lines)
