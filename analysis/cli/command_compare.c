@@ -19,7 +19,6 @@
 struct values {
     struct grid_options grid;
     int64_t jobs;
-    bool json, csv, quiet;
 };
 
 static const struct values defaults = {0};
@@ -38,16 +37,18 @@ static const struct option_spec options[] = {
      offsetof(struct values, grid.capacities), 0, 0, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "a JSON array with an object for each", offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, quiet), 0, 0, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "a JSON array with an object for each", offsetof(struct values, grid.json), 0, 0,
+     NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, grid.csv), 0, 0,
+     NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, grid.quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
 static const char *command_compare_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-    return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
+    return values->grid.json && values->grid.csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
 /* One setting of one trace. */
@@ -55,6 +56,13 @@ struct row {
     const struct whatif_setting *setting;
     const struct whatif_outcome *outcome;
     size_t number; /* of the setting */
+};
+
+/* About one trace. */
+struct answer {
+    const struct grid_trace *trace;
+    const struct row *rows;
+    size_t count;
 };
 
 /* ---- order ---- */
@@ -189,13 +197,13 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
 /* Those that can't begin with what a trace that began late begins with, and what they have reserved then. */
 static void command_compare_print_others(FILE *out, const struct row *rows, size_t count)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
+    char *text;
+    size_t bytes;
+    FILE *stream = memory_stream(&text, &bytes);
     const char *separator =
         "not all begin with its segments, but were asked for the blocks in use, and have none of the "
         "free memory; reserved at the start: ";
-    for (size_t i = 0; stream != NULL && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct replay_start *start = &rows[i].outcome->result.start;
         if (rows[i].outcome->error == VARVE_OK && (i == 0 || !start->is_inherited)) {
             char name[GRID_NAME_BYTES];
@@ -204,10 +212,9 @@ static void command_compare_print_others(FILE *out, const struct row *rows, size
             separator = ", ";
         }
     }
-    if (stream != NULL && fclose(stream) == 0 && text != NULL) {
-        fputs("  ", out);
-        format_print_wrapped(out, text, 2);
-    }
+    memory_stream_end(stream, &text);
+    fputs("  ", out);
+    format_print_wrapped(out, text, 2);
     free(text);
 }
 
@@ -229,8 +236,12 @@ static void print_start(FILE *out, const struct row *rows, size_t count)
     }
 }
 
-static void command_compare_print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
+static void command_compare_print_text(FILE *out, const void *answer_untyped)
 {
+    const struct answer *answer = answer_untyped;
+    const struct grid_trace *trace = answer->trace;
+    const struct row *rows = answer->rows;
+    size_t count = answer->count;
     const struct whatif_demand *demand = &trace->demand;
     format_print_safe(out, format_base_name(trace->path));
     fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n", COUNT(demand->events),
@@ -274,8 +285,10 @@ static struct cJSON *start_json(const struct replay_start *start)
     return object;
 }
 
-static struct cJSON *row_json(const struct grid_trace *trace, const struct row *row)
+static struct cJSON *row_json(const void *answer_untyped, size_t index)
 {
+    const struct grid_trace *trace = ((const struct answer *)answer_untyped)->trace;
+    const struct row *row = &((const struct answer *)answer_untyped)->rows[index];
     const struct whatif_outcome *outcome = row->outcome;
     struct cJSON *object = json_object(), *metrics = json_object();
     grid_setting_json(object, trace->path, row->setting);
@@ -311,19 +324,10 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
     return object;
 }
 
-static void print_csv_header(FILE *out)
+static void command_compare_print_csv_row(FILE *out, const void *answer_untyped, size_t index)
 {
-    fputs("trace,policy,conf,memory_limit,capacity,peak_reserved,peak_allocated,load_bytes,device_calls,device_ns,"
-          "retries,ooms,seconds,error",
-          out);
-    for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
-        fprintf(out, ",%s", whatif_metrics[i].key);
-    }
-    fputs("\n", out);
-}
-
-static void command_compare_print_csv_row(FILE *out, const struct grid_trace *trace, const struct row *row)
-{
+    const struct grid_trace *trace = ((const struct answer *)answer_untyped)->trace;
+    const struct row *row = &((const struct answer *)answer_untyped)->rows[index];
     const struct whatif_outcome *outcome = row->outcome;
     const struct replay_figures *figures = &outcome->figures;
     csv_field(out, trace->path);
@@ -368,47 +372,30 @@ static int check_limits(const struct grid_trace *trace, const struct whatif_sett
     return VARVE_OK;
 }
 
-static void print_trace(struct command_context *context, const struct values *values, const struct grid_trace *trace,
-                        const struct whatif_settings *settings, const struct whatif_outcome *outcomes, bool is_one,
-                        struct cJSON **answer)
-{
-    struct row *rows = command_compare_order(settings, outcomes);
-    for (size_t i = 0; i < settings->count; i++) {
-        if (values->json) {
-            grid_add_json(answer, is_one, row_json(trace, &rows[i]));
-        } else if (values->csv) {
-            command_compare_print_csv_row(context->out, trace, &rows[i]);
-        }
-    }
-    if (!values->json && !values->csv) {
-        command_compare_print_text(context->out, trace, rows, settings->count);
-    }
-    free(rows);
-}
+#define CSV_METRIC(name, key, source, title, is_bytes, meaning) "," key
 
-static int compare_trace(struct command_context *context, const struct values *values, const char *path,
-                         const struct whatif_settings *settings, bool is_one, struct cJSON **answer,
-                         struct varve_message *message)
+static const struct grid_printer printer = {
+    .csv_header = "trace,policy,conf,memory_limit,capacity,peak_reserved,peak_allocated,load_bytes,device_calls,"
+                  "device_ns,retries,ooms,seconds,error" WHATIF_METRIC_LIST(CSV_METRIC),
+    .text = command_compare_print_text,
+    .json = row_json,
+    .csv = command_compare_print_csv_row,
+};
+
+static int compare_trace(struct grid_run *run, struct varve_message *message)
 {
-    struct progress progress;
-    command_progress(context, &progress, values->quiet);
-    struct grid_trace trace;
-    int error = grid_open(&trace, path, &progress, message);
-    if (error != VARVE_OK) {
-        progress_end(&progress);
-        return error;
-    }
-    command_say_inferred(context, path, trace.history);
-    error = check_limits(&trace, settings, message);
+    const struct values *values = run->values;
+    const struct whatif_settings *settings = &run->settings;
+    int error = check_limits(&run->trace, settings, message);
     if (error == VARVE_OK) {
         struct whatif_outcome *outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));
-        whatif_play(trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes, &progress);
-        progress_end(&progress);
-        print_trace(context, values, &trace, settings, outcomes, is_one, answer);
+        whatif_play(run->trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes,
+                    run->progress);
+        struct row *rows = command_compare_order(settings, outcomes);
+        grid_print(run, &(struct answer){&run->trace, rows, settings->count});
+        free(rows);
         free(outcomes);
     }
-    progress_end(&progress);
-    grid_close(&trace);
     return error;
 }
 
@@ -416,31 +403,11 @@ static int command_compare_run(struct command_context *context, const void *valu
                                const struct operands *operands)
 {
     const struct values *values = values_untyped;
-    struct varve_message message = {""};
-    struct whatif_settings settings;
-    int error = grid_settings(&values->grid, &settings, &message);
-    if (error != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    context->is_exact = values->csv;
-    bool is_one = settings.count * (size_t)operands->count == 1;
-    if (values->csv) {
-        print_csv_header(context->out);
-    }
-    struct cJSON *answer = NULL;
-    for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
-        if (i > 0 && !values->json && !values->csv) {
-            fputs("\n", context->out);
-        }
-        error = compare_trace(context, values, operands->items[i], &settings, is_one, &answer, &message);
-    }
-    whatif_settings_free(&settings);
-    if (answer != NULL) {
-        json_print(answer, context->out);
-    } else if (!values->csv && error == VARVE_OK) {
+    int status = grid_run(context, operands, &values->grid, values, &printer, compare_trace);
+    if (status == 0 && !values->grid.json && !values->grid.csv) {
         command_compare_print_meanings(context->out);
     }
-    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return status;
 }
 
 const struct command command_compare = {

@@ -17,7 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define POINTS_MAX 100000
 #define FACTOR_MAX 1e6
@@ -243,12 +242,6 @@ static struct dtr_point *make_points(const struct range *range, uint64_t peak, s
 
 /* ---- the three answers ---- */
 
-static unsigned jobs_of(const struct values *values)
-{
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return values->jobs > 0 ? (unsigned)values->jobs : processors > 0 ? (unsigned)processors : 1;
-}
-
 static int answer_play(struct command_context *context, const struct values *values, const struct dtr_subject *subject,
                        struct varve_message *message)
 {
@@ -277,7 +270,7 @@ static int answer_sweep(struct command_context *context, const struct values *va
 
     struct dtr_point *points = make_points(range, subject->baseline.counters.max_used_bytes, &count);
     struct dtr_sweep sweep = {0};
-    int error = dtr_sweep_make(subject->log, subject->options, jobs_of(values), points, count, &sweep, message);
+    int error = dtr_sweep_make(subject->log, subject->options, (unsigned)values->jobs, points, count, &sweep, message);
     if (error == VARVE_OK && values->plot != NULL) {
         error = dtr_plot_write(values->plot, values->force, subject, &sweep, message);
     }
@@ -319,7 +312,8 @@ static int answer_overview(struct command_context *context, const struct values 
         points[i].budget =
             (uint64_t)((double)subject->baseline.counters.max_used_bytes * (double)(i + 1) / OVERVIEW_POINTS);
     }
-    int error = dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
+    int error =
+        dtr_sweep_points(subject->log, subject->options, (unsigned)values->jobs, points, OVERVIEW_POINTS, message);
     struct dtr_point smallest;
     bool is_found = false;
     VARVE_THEN(error, find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message));

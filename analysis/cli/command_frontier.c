@@ -23,7 +23,6 @@ struct values {
     const char *policy;
     int64_t jobs;
     bool served_only, exhaustive;
-    bool json, csv, quiet;
 };
 
 static const struct values defaults = {0};
@@ -42,17 +41,18 @@ static const struct option_spec options[] = {
      offsetof(struct values, exhaustive), 0, 0, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each", offsetof(struct values, json), 0, 0,
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each", offsetof(struct values, grid.json),
+     0, 0, NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, grid.csv), 0, 0,
      NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, quiet), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, grid.quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
 static const char *command_frontier_check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
-    return values->json && values->csv                               ? "--json and --csv are mutually exclusive"
+    return values->grid.json && values->grid.csv                     ? "--json and --csv are mutually exclusive"
            : values->policy != NULL && values->grid.policies != NULL ? "--policy and --policies are mutually exclusive"
                                                                      : NULL;
 }
@@ -118,8 +118,9 @@ static void command_frontier_print_remark(FILE *out, const struct answer *answer
     }
 }
 
-static void command_frontier_print_text(FILE *out, const struct answer *answer)
+static void command_frontier_print_text(FILE *out, const void *answer_untyped)
 {
+    const struct answer *answer = answer_untyped;
     const struct whatif_demand *demand = &answer->trace->demand;
     format_print_safe(out, format_base_name(answer->trace->path));
     fprintf(out, ": %s requests; load %s (most bytes requested and live at a time: nothing does with less)\n",
@@ -147,8 +148,9 @@ static void command_frontier_print_text(FILE *out, const struct answer *answer)
 
 /* ---- for programs ---- */
 
-static struct cJSON *frontier_json(const struct answer *answer, size_t index)
+static struct cJSON *frontier_json(const void *answer_untyped, size_t index)
 {
+    const struct answer *answer = answer_untyped;
     const struct frontier *frontier = &answer->frontiers[index];
     struct cJSON *object = json_object();
     grid_setting_json(object, answer->trace->path, &answer->settings->items[index]);
@@ -179,8 +181,9 @@ static struct cJSON *frontier_json(const struct answer *answer, size_t index)
     return object;
 }
 
-static void command_frontier_print_csv_row(FILE *out, const struct answer *answer, size_t index)
+static void command_frontier_print_csv_row(FILE *out, const void *answer_untyped, size_t index)
 {
+    const struct answer *answer = answer_untyped;
     const struct whatif_setting *setting = &answer->settings->items[index];
     const struct frontier *frontier = &answer->frontiers[index];
     csv_field(out, answer->trace->path);
@@ -203,49 +206,34 @@ static void command_frontier_print_csv_row(FILE *out, const struct answer *answe
 
 /* ---- the command ---- */
 
-static void command_frontier_print_answer(struct command_context *context, const struct values *values,
-                                          const struct answer *answer, bool is_one, struct cJSON **json)
-{
-    for (size_t i = 0; i < answer->settings->count; i++) {
-        if (values->json) {
-            grid_add_json(json, is_one, frontier_json(answer, i));
-        } else if (values->csv) {
-            command_frontier_print_csv_row(context->out, answer, i);
-        }
-    }
-    if (!values->json && !values->csv) {
-        command_frontier_print_text(context->out, answer);
-    }
-}
+static const struct grid_printer printer = {
+    .csv_header = "trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
+                  "device_calls,device_ns,retries,error",
+    .text = command_frontier_print_text,
+    .json = frontier_json,
+    .csv = command_frontier_print_csv_row,
+};
 
-static int answer_trace(struct command_context *context, const struct values *values, const char *path,
-                        const struct whatif_settings *settings, bool is_one, struct cJSON **json,
-                        struct varve_message *message)
+static int find_all_frontiers(struct grid_run *run, struct varve_message *message)
 {
-    struct progress progress;
-    struct frontier_options search = {.threads = (unsigned)values->jobs,
-                                      .is_exhaustive = values->exhaustive,
-                                      .with_failed = !values->served_only,
-                                      .progress = &progress};
-    command_progress(context, &progress, values->quiet);
-    struct grid_trace trace;
-    int error = grid_open(&trace, path, &progress, message);
-    if (error == VARVE_OK) {
-        command_say_inferred(context, path, trace.history);
-        struct answer answer = {.trace = &trace, .settings = settings, .served_only = values->served_only};
-
-        struct frontier *frontiers = memory_resize(NULL, settings->count * sizeof(*frontiers));
-        frontier_find(trace.whatif, &trace.demand, settings->items, settings->count, &search, frontiers);
-        progress_end(&progress);
-        answer.frontiers = frontiers;
-        answer.load = values->served_only ? trace.demand.device_load : trace.demand.device_load_all;
-        answer.sum = values->served_only ? trace.demand.load : trace.demand.load_all;
-        command_frontier_print_answer(context, values, &answer, is_one, json);
-        free(frontiers);
-        grid_close(&trace);
-    }
-    progress_end(&progress);
-    return error;
+    const struct values *values = run->values;
+    const struct whatif_demand *demand = &run->trace.demand;
+    const struct frontier_options search = {.threads = (unsigned)values->jobs,
+                                            .is_exhaustive = values->exhaustive,
+                                            .with_failed = !values->served_only,
+                                            .progress = run->progress};
+    struct frontier *frontiers = memory_resize(NULL, run->settings.count * sizeof(*frontiers));
+    const struct answer answer = {.trace = &run->trace,
+                                  .settings = &run->settings,
+                                  .frontiers = frontiers,
+                                  .load = values->served_only ? demand->device_load : demand->device_load_all,
+                                  .sum = values->served_only ? demand->load : demand->load_all,
+                                  .served_only = values->served_only};
+    (void)message;
+    frontier_find(run->trace.whatif, demand, run->settings.items, run->settings.count, &search, frontiers);
+    grid_print(run, &answer);
+    free(frontiers);
+    return VARVE_OK;
 }
 
 static int command_frontier_run(struct command_context *context, const void *values_untyped,
@@ -253,34 +241,10 @@ static int command_frontier_run(struct command_context *context, const void *val
 {
     const struct values *values = values_untyped;
     struct grid_options grid = values->grid;
-    struct varve_message message = {""};
-    struct cJSON *json = NULL;
     if (grid.policies == NULL) {
         grid.policies = values->policy != NULL ? values->policy : varve_alloc_policies()[0];
     }
-    struct whatif_settings settings;
-    int error = grid_settings(&grid, &settings, &message);
-    if (error != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    context->is_exact = values->csv;
-    bool is_one = settings.count * (size_t)operands->count == 1;
-    if (values->csv) {
-        fputs("trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
-              "device_calls,device_ns,retries,error\n",
-              context->out);
-    }
-    for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
-        if (i > 0 && !values->json && !values->csv) {
-            fputs("\n", context->out);
-        }
-        error = answer_trace(context, values, operands->items[i], &settings, is_one, &json, &message);
-    }
-    whatif_settings_free(&settings);
-    if (json != NULL) {
-        json_print(json, context->out);
-    }
-    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return grid_run(context, operands, &grid, values, &printer, find_all_frontiers);
 }
 
 const struct command command_frontier = {

@@ -5,6 +5,7 @@
 #include "analysis/history/history_read.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
+#include "analysis/base/progress.h"
 #include "analysis/base/table.h"
 #include "base/error.h"
 
@@ -24,8 +25,8 @@ static int read_bytes(const struct option_texts *texts, const char *option, uint
     return VARVE_OK;
 }
 
-int grid_settings(const struct grid_options *options, struct whatif_settings *settings_out,
-                  struct varve_message *message)
+static int grid_settings(const struct grid_options *options, struct whatif_settings *settings_out,
+                         struct varve_message *message)
 {
     uint64_t limits[OPTION_TEXTS_MAX], capacities[OPTION_TEXTS_MAX];
     struct whatif_grid grid = {
@@ -42,7 +43,16 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
     return error == VARVE_OK ? whatif_settings_make(&grid, settings_out, message) : error;
 }
 
-int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message)
+static void grid_close(struct grid_trace *trace)
+{
+    whatif_close(trace->whatif);
+    history_free(trace->history);
+    *trace = (struct grid_trace){0};
+}
+
+/* The message begins with the path. */
+static int grid_open(struct grid_trace *trace, const char *path, struct progress *progress,
+                     struct varve_message *message)
 {
     struct varve_message reason = {""};
     *trace = (struct grid_trace){.path = path};
@@ -58,13 +68,6 @@ int grid_open(struct grid_trace *trace, const char *path, struct progress *progr
                                  reason.text[0] != '\0' ? reason.text : varve_strerror(error));
     }
     return VARVE_OK;
-}
-
-void grid_close(struct grid_trace *trace)
-{
-    whatif_close(trace->whatif);
-    history_free(trace->history);
-    *trace = (struct grid_trace){0};
 }
 
 void grid_add_name(struct table *table, const struct whatif_setting *setting)
@@ -97,12 +100,54 @@ void grid_setting_json(struct cJSON *object, const char *path, const struct what
     }
 }
 
-void grid_add_json(struct cJSON **answer, bool is_one, struct cJSON *object)
+void grid_print(struct grid_run *run, const void *answer)
 {
-    if (is_one) {
-        *answer = object;
-        return;
+    FILE *out = run->context->out;
+    progress_end(run->progress);
+    for (size_t i = 0; i < run->settings.count; i++) {
+        if (run->options->json && run->is_one) {
+            run->answer = run->printer->json(answer, i);
+        } else if (run->options->json) {
+            run->answer = run->answer == NULL ? json_array() : run->answer;
+            json_append(run->answer, run->printer->json(answer, i));
+        } else if (run->options->csv) {
+            run->printer->csv(out, answer, i);
+        }
     }
-    *answer = *answer == NULL ? json_array() : *answer;
-    json_append(*answer, object);
+    if (!run->options->json && !run->options->csv) {
+        run->printer->text(out, answer);
+    }
+}
+
+int grid_run(struct command_context *context, const struct operands *operands, const struct grid_options *options,
+             const void *values, const struct grid_printer *printer,
+             int (*play)(struct grid_run *run, struct varve_message *message))
+{
+    struct progress progress;
+    struct varve_message message = {""};
+    struct grid_run run = {
+        .context = context, .options = options, .printer = printer, .progress = &progress, .values = values};
+    int error = grid_settings(options, &run.settings, &message);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    context->is_exact = options->csv;
+    run.is_one = run.settings.count * (size_t)operands->count == 1;
+    fprintf(context->out, "%s%s", options->csv ? printer->csv_header : "", options->csv ? "\n" : "");
+    for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
+        fputs(i > 0 && !options->json && !options->csv ? "\n" : "", context->out);
+        command_progress(context, &progress, options->quiet);
+        error = grid_open(&run.trace, operands->items[i], &progress, &message);
+        if (error == VARVE_OK) {
+            command_say_inferred(context, operands->items[i], run.trace.history);
+            error = play(&run, &message);
+            grid_close(&run.trace);
+        }
+        progress_end(&progress);
+    }
+    whatif_settings_free(&run.settings);
+    if (run.answer != NULL) {
+        json_print(run.answer, context->out);
+    }
+    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads take the next piece of work until none is left; the calling thread works too, and alone draws progress. */
+/* Pieces of work on threads, of which the calling one alone draws progress. */
 #include "analysis/dtr/dtr_print.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/parallel.h"
 #include "analysis/base/progress.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define JOBS_MAX 256
 
 /* ---- threads ---- */
 
@@ -21,59 +20,42 @@ struct work {
     void *items;
     size_t count;
     const char *what;
-    size_t next, done; /* atomic */
+    size_t done; /* atomic */
+    pthread_t caller;
     pthread_mutex_t lock;
-    int error; /* the first; with `message` under the lock */
+    int error; /* the first; atomic, and set with `message` under the lock */
     struct varve_message message;
 };
 
-static void run_next(struct work *work, struct progress *progress)
+static void run_piece(void *context, size_t index)
 {
-    struct varve_message message = {""};
+    struct work *work = context;
+    if (__atomic_load_n(&work->error, __ATOMIC_RELAXED) != VARVE_OK) {
+        return;
+    }
     struct dtr_options options = *work->options;
-    options.progress = progress;
+    options.progress = pthread_equal(pthread_self(), work->caller) != 0 ? work->options->progress : NULL;
     options.stage = work->what;
     options.plays = work->count;
-    size_t index;
-    int error = VARVE_OK;
-    while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count && error == VARVE_OK) {
-        options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
-        error = work->run(work, &options, index, &message);
-        __atomic_fetch_add(&work->done, 1, __ATOMIC_RELAXED);
-    }
+    options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
+    struct varve_message message = {""};
+    int error = work->run(work, &options, index, &message);
+    __atomic_fetch_add(&work->done, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&work->lock);
     if (error != VARVE_OK && work->error == VARVE_OK) {
-        work->error = error;
         work->message = message;
+        __atomic_store_n(&work->error, error, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&work->lock);
 }
 
-static void *run_thread(void *work)
-{
-    run_next(work, NULL);
-    return NULL;
-}
-
 static int run_all(struct work *work, unsigned jobs, struct varve_message *message)
 {
-    jobs = jobs > JOBS_MAX ? JOBS_MAX : jobs;
-    jobs = jobs > work->count ? (unsigned)work->count : jobs;
+    work->caller = pthread_self();
     pthread_mutex_init(&work->lock, NULL);
-    pthread_t threads[JOBS_MAX];
-    unsigned started = 0;
-    while (started + 1 < jobs && pthread_create(&threads[started], NULL, run_thread, work) == 0) {
-        started++;
-    }
-    run_next(work, work->options->progress);
-    for (unsigned i = 0; i < started; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    parallel_run(work->count, jobs, run_piece, work);
     pthread_mutex_destroy(&work->lock);
-    if (work->error != VARVE_OK) {
-        return varve_message_set(message, work->error, "%s", work->message.text);
-    }
-    return VARVE_OK;
+    return work->error == VARVE_OK ? VARVE_OK : varve_message_set(message, work->error, "%s", work->message.text);
 }
 
 /* ---- points ---- */

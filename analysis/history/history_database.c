@@ -90,6 +90,32 @@ static void read_settings(struct database *database, struct history_settings *se
     }
 }
 
+/* ---- lines in a row of meta ---- */
+
+void history_write_lines(struct varve_writer *writer, const char *key, FILE *out, char **text)
+{
+    memory_stream_end(out, text);
+    varve_writer_meta_text(writer, key, *text);
+    free(*text);
+}
+
+int history_read_lines(struct database *database, const char *key, bool (*take)(void *context, char *line),
+                       void *context, bool *is_found_out, struct varve_message *message)
+{
+    char *text = database_meta(database, key);
+    char *position = NULL;
+    bool is_good = true;
+    *is_found_out = text != NULL;
+    for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
+         line = strtok_r(NULL, "\n", &position)) {
+        is_good = take(context, line);
+    }
+    free(text);
+    return is_good ? VARVE_OK
+                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
+                                       key);
+}
+
 /* ---- the segments at the end, as stored ---- */
 
 static uint32_t history_database_callsite_of(const uint32_t *callsites, uint32_t stack)
@@ -103,10 +129,7 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
     const struct history_device *device = &history->devices[index];
     char *text = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        memory_exhausted();
-    }
+    FILE *out = memory_stream(&text, &bytes);
     for (size_t i = 0; i < device->segment_count; i++) {
         const struct history_segment *segment = &device->segments[i];
         fprintf(out,
@@ -122,13 +145,9 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
                     block->requested, block->state, history_database_callsite_of(callsites, block->stack), block->keys);
         }
     }
-    if (fclose(out) != 0) {
-        memory_exhausted();
-    }
     char key[KEY_BYTES];
     snprintf(key, sizeof(key), "history.segments.%u", index);
-    varve_writer_meta_text(writer, key, text);
-    free(text);
+    history_write_lines(writer, key, out, &text);
 }
 
 /* Numbers of one line; false unless there are exactly `count`. */
@@ -204,25 +223,19 @@ static bool history_database_read_block(struct final_reader *reader, char *line)
     return true;
 }
 
+static bool read_final_line(void *reader, char *line)
+{
+    return (line[0] == 's' && line[1] == ' ' && read_segment(reader, line + 2)) ||
+           (line[0] == 'b' && line[1] == ' ' && history_database_read_block(reader, line + 2));
+}
+
 static int read_final(struct database *database, struct history *history, unsigned index, struct history_stacks *stacks,
                       bool *is_found_out, struct varve_message *message)
 {
     struct final_reader reader = {.history = history, .device = &history->devices[index], .stacks = stacks};
     char key[KEY_BYTES];
     snprintf(key, sizeof(key), "history.segments.%u", index);
-    char *text = database_meta(database, key);
-    *is_found_out = text != NULL;
-    bool is_good = true;
-    char *position = NULL;
-    for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
-         line = strtok_r(NULL, "\n", &position)) {
-        is_good = (line[0] == 's' && line[1] == ' ' && read_segment(&reader, line + 2)) ||
-                  (line[0] == 'b' && line[1] == ' ' && history_database_read_block(&reader, line + 2));
-    }
-    free(text);
-    return is_good ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
-                                       key);
+    return history_read_lines(database, key, read_final_line, &reader, is_found_out, message);
 }
 
 /* ---- the segments at the end, as the events lead to them ---- */

@@ -25,13 +25,20 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
+struct database;
 struct varve_writer;
 
 void history_write_settings(struct varve_writer *writer, const struct history_settings *settings, int64_t begin_us);
 /// `callsites`: number in the database of each of the history's stacks; NULL: none.
 void history_write_final(struct varve_writer *writer, const struct history *history, unsigned index,
                          const uint32_t *callsites);
+/// A row of meta from what was printed to `out`, a stream into memory, with its `text`, which ends here.
+void history_write_lines(struct varve_writer *writer, const char *key, FILE *out, char **text);
+/// Each line of such a row to `take`, which may change it, until that says false: VARVE_ERROR_CORRUPT.
+int history_read_lines(struct database *database, const char *key, bool (*take)(void *context, char *line),
+                       void *context, bool *is_found_out, struct varve_message *message);
 
 /*
  * A trace database without a caching allocator's decisions as a history all the same: of the requests that a program
@@ -42,7 +49,6 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
  * asked of the driver.
  */
 
-struct database;
 struct history;
 struct history_stacks;
 struct progress;

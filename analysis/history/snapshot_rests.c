@@ -82,24 +82,6 @@ static void write_device(FILE *out, const struct history *history, const struct 
     }
 }
 
-static void write_text(struct varve_writer *writer, const char *key, FILE *out, char **text)
-{
-    if (fclose(out) != 0) {
-        memory_exhausted();
-    }
-    varve_writer_meta_text(writer, key, *text);
-    free(*text);
-}
-
-static FILE *open_text(char **text, size_t *bytes)
-{
-    FILE *out = open_memstream(text, bytes);
-    if (out == NULL) {
-        memory_exhausted();
-    }
-    return out;
-}
-
 void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites,
                          const struct history_numbers *moved)
 {
@@ -108,7 +90,7 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
     }
     char *text = NULL;
     size_t bytes = 0;
-    FILE *out = open_text(&text, &bytes);
+    FILE *out = memory_stream(&text, &bytes);
     fputs("root", out);
     snapshot_rests_write_bytes(out, history, history->rests.root);
     fputs("settings", out);
@@ -120,13 +102,13 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
         fprintf(out, "unknown %" PRIx64 " %" PRIx64 " %s\n", history->unknown.fields, history->unknown.entries,
                 history->unknown.first);
     }
-    write_text(writer, "history.rest", out, &text);
+    history_write_lines(writer, "history.rest", out, &text);
     for (size_t i = 0; i < history->device_count; i++) {
         char key[KEY_BYTES];
         snprintf(key, sizeof(key), "history.rest.%zu", i);
-        out = open_text(&text, &bytes);
+        out = memory_stream(&text, &bytes);
         write_device(out, history, &history->devices[i], callsites, &moved[i]);
-        write_text(writer, key, out, &text);
+        history_write_lines(writer, key, out, &text);
     }
 }
 
@@ -270,8 +252,9 @@ static bool take_mark(struct rests_reader *reader, const uint64_t *n)
     return true;
 }
 
-static bool snapshot_rests_take_line(struct rests_reader *reader, char *line)
+static bool snapshot_rests_take_line(void *context, char *line)
 {
+    struct rests_reader *reader = context;
     struct history_device *device = reader->device;
     size_t fields = line[0] == 's' ? 6 : strchr("xgb", line[0]) != NULL ? 1 : 2;
     uint64_t n[FIELDS_MAX] = {0};
@@ -343,8 +326,9 @@ static bool take_form(struct history *history, char *line)
     return n[1] == 0 || history_device(history, n[1] - 1) != NULL;
 }
 
-static bool take_root_line(struct history *history, char *line)
+static bool take_root_line(void *context, char *line)
 {
+    struct history *history = context;
     char *space = strchr(line, ' ');
     if (strncmp(line, "unknown ", 8) == 0) {
         return snapshot_rests_take_unknown(history, line + 7);
@@ -358,34 +342,18 @@ static bool take_root_line(struct history *history, char *line)
                                      is_root ? &history->rests.root : &history->rests.settings);
 }
 
-static int read_text(struct database *database, const char *key, struct rests_reader *reader,
-                     struct varve_message *message)
-{
-    char *text = database_meta(database, key);
-    char *position = NULL;
-    bool is_good = true;
-    for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
-         line = strtok_r(NULL, "\n", &position)) {
-        is_good =
-            reader->device == NULL ? take_root_line(reader->history, line) : snapshot_rests_take_line(reader, line);
-    }
-    reader->history->rests.is_known |= text != NULL;
-    free(text);
-    return is_good ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
-                                       key);
-}
-
 int history_read_rests(struct database *database, struct history *history, struct history_stacks *stacks,
                        struct varve_message *message)
 {
     struct rests_reader reader = {.history = history, .stacks = stacks};
-    int error = read_text(database, "history.rest", &reader, message);
+    bool ignored;
+    int error =
+        history_read_lines(database, "history.rest", take_root_line, history, &history->rests.is_known, message);
     for (size_t i = 0; i < history->device_count && error == VARVE_OK && history->rests.is_known; i++) {
         char key[KEY_BYTES];
         snprintf(key, sizeof(key), "history.rest.%zu", i);
         reader.device = &history->devices[i];
-        error = read_text(database, key, &reader, message);
+        error = history_read_lines(database, key, snapshot_rests_take_line, &reader, &ignored, message);
     }
     return error;
 }

@@ -112,10 +112,7 @@ static char *wanted_json(const struct owners *owners)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        memory_exhausted();
-    }
+    FILE *out = memory_stream(&text, &bytes);
     putc('[', out);
     const char *comma = "";
     for (size_t i = 0; i < owners->wanted.capacity; i++) {
@@ -126,9 +123,7 @@ static char *wanted_json(const struct owners *owners)
         }
     }
     putc(']', out);
-    if (fclose(out) != 0) {
-        memory_exhausted();
-    }
+    memory_stream_end(out, &text);
     return text;
 }
 

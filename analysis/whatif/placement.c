@@ -6,13 +6,13 @@
 #include "analysis/whatif/placement.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/parallel.h"
 #include "analysis/base/progress.h"
 #include "analysis/whatif/placement_clock.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BUFFERS_MAX ((size_t)INT32_MAX)
 #define GOOD_SHARE 100 /* a placement is good if it is above the target by one part of so many at most */
@@ -47,12 +47,6 @@ static int check_input(const struct placement_buffer *buffers, size_t count, uin
     return VARVE_OK;
 }
 
-static unsigned thread_count(unsigned threads)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return threads > 0 ? threads : cores > 0 ? (unsigned)cores : 1;
-}
-
 /* A solution on its way: answers grow better and bounds higher until they meet, or time is over. */
 struct solution {
     const struct placement_instance *instance;
@@ -80,7 +74,7 @@ static struct solution begin_solution(const struct placement_instance *instance,
                       .good = is_default && options->capacity == 0 ? target + target / GOOD_SHARE : 0,
                       .clock = clock,
                       .begin = placement_clock_now(clock),
-                      .threads = clock->by_steps ? 1 : thread_count(options->threads),
+                      .threads = clock->by_steps ? 1 : parallel_threads(options->threads),
                       .progress = options->progress,
                       .offsets = offsets,
                       .method = "nothing to place"},

@@ -7,6 +7,7 @@
 #include "analysis/whatif/placement.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/parallel.h"
 #include "analysis/base/progress.h"
 #include "analysis/whatif/placement_occupied.h"
 
@@ -217,8 +218,10 @@ static void improve(struct work *work, unsigned round, enum order order)
     }
 }
 
-static void *run_rounds(void *shared_untyped)
+/* One thread's rounds, until no more are needed. */
+static void run_rounds(void *shared_untyped, size_t thread)
 {
+    (void)thread;
     struct shared *shared = shared_untyped;
     const struct placement_instance *instance = shared->portfolio->instance;
     struct work work = {
@@ -249,7 +252,6 @@ static void *run_rounds(void *shared_untyped)
     free(work.offsets);
     free(work.size_min);
     occupied_free(work.occupied);
-    return NULL;
 }
 
 void portfolio_run(struct portfolio *portfolio)
@@ -258,16 +260,7 @@ void portfolio_run(struct portfolio *portfolio)
     if (portfolio->instance->count == 0) {
         return;
     }
-    pthread_t threads[THREADS_MAX];
-    unsigned count = 0;
-    /* where a thread can't be made, fewer do the work */
-    while (count < THREADS_MAX && count + 1 < portfolio->threads &&
-           pthread_create(&threads[count], NULL, run_rounds, &shared) == 0) {
-        count++;
-    }
-    run_rounds(&shared);
-    while (count > 0) {
-        pthread_join(threads[--count], NULL);
-    }
+    unsigned threads = portfolio->threads < THREADS_MAX ? portfolio->threads : THREADS_MAX;
+    parallel_run(threads, threads, run_rounds, &shared);
     pthread_mutex_destroy(&shared.lock);
 }
