@@ -4,8 +4,8 @@
 import ctypes
 import functools
 import os
-from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint, \
-    c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, \
+    c_uint, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 DIMS_MAX = 16
 STREAM_NONE = -2**63
@@ -116,6 +116,19 @@ def check(error, message, exceptions=EXCEPTIONS):
         raise exceptions.get(error, RuntimeError)(text)
 
 
+def call(function, *arguments, exceptions=EXCEPTIONS):
+    """A function of the library by its name, whose last argument is the place for a reason; raises as check() does."""
+    message = Message()
+    check(getattr(library(), function)(*arguments, byref(message)), message, exceptions)
+
+
+def make(function, *arguments, exceptions=EXCEPTIONS):
+    """The address of what such a function makes: the argument before the reason."""
+    pointer = c_void_p()
+    call(function, *arguments, byref(pointer), exceptions=exceptions)
+    return pointer.value
+
+
 # ---- functions ----
 
 STORAGE_OUT, SHAPE, REASON = POINTER(c_void_p), POINTER(c_int64), POINTER(Message)
@@ -189,23 +202,22 @@ FUNCTIONS = {
 }
 
 
-def candidates():
-    """Where the library may be, the first choice first: what the environment says, the build of this source
+def candidates(name):
+    """Where a library of this name may be, the first choice first: what the environment says, the build of this source
     tree, the system."""
-    if os.environ.get("VARVE_LIBRARY"):
-        return [os.environ["VARVE_LIBRARY"]]
     if os.environ.get("VARVE_BUILD_DIR"):
-        return [os.path.join(os.environ["VARVE_BUILD_DIR"], "libvarve.so")]
+        return [os.path.join(os.environ["VARVE_BUILD_DIR"], name)]
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    built = os.path.join(root, "build", "libvarve.so")
-    return ([built] if os.path.exists(built) else []) + ["libvarve.so"]
+    built = os.path.join(root, "build", name)
+    return ([built] if os.path.exists(built) else []) + [name]
 
 
 @functools.lru_cache(maxsize=None)
 def library():
     """libvarve.so. OSError: it is nowhere; the message says where it was looked for."""
     tried = []
-    for path in candidates():
+    named = os.environ.get("VARVE_LIBRARY")
+    for path in [named] if named else candidates("libvarve.so"):
         try:
             loaded = ctypes.CDLL(path)
         except OSError as error:

@@ -5,19 +5,15 @@ import ctypes
 import functools
 from ctypes import byref, c_void_p
 
-from .library import AllocOptions, CudaOptions, HostOptions, Message, check, library
+from .library import AllocOptions, CudaOptions, HostOptions, Message, call, check, library, make
 
 
 @functools.lru_cache(maxsize=None)
 def _device(kind, index):
     """Devices stay open as long as the process: other libraries may have tensors in their memory at its very end."""
-    pointer, message = c_void_p(), Message()
     if kind == "cuda":
-        error = library().varve_cuda_open(byref(CudaOptions(index, index, 0, False)), byref(pointer), byref(message))
-    else:
-        error = library().varve_host_open(byref(HostOptions(index, 0)), byref(pointer), byref(message))
-    check(error, message)
-    return pointer.value
+        return make("varve_cuda_open", byref(CudaOptions(index, index, 0, False)))
+    return make("varve_host_open", byref(HostOptions(index, 0)))
 
 
 class Memory:
@@ -28,20 +24,18 @@ class Memory:
 
     def __init__(self, device, name, *, limit=0, settings="", policy=None):
         """On a device of the library, by its address."""
-        options, message = AllocOptions(), Message()
+        options = AllocOptions()
         library().varve_alloc_options_init(byref(options))
         options.device, options.policy = device, None if policy is None else policy.encode()
         options.memory_limit = limit
         options.recorder = ctypes.addressof(c_void_p.in_dll(library(), "varve_alloc_recorder_ring"))
-        check(library().varve_alloc_config_parse(settings.encode(), byref(options.config), byref(message)), message)
-        self.name, self._pointer, self._alloc = name, None, c_void_p()
-        check(library().varve_alloc_open(byref(options), byref(self._alloc), byref(message)), message)
-        pointer = c_void_p()
-        error = library().varve_memory_open(self._alloc, byref(pointer), byref(message))
-        if error != 0:
+        call("varve_alloc_config_parse", settings.encode(), byref(options.config))
+        self.name, self._pointer, self._alloc = name, None, make("varve_alloc_open", byref(options))
+        try:
+            self._pointer = make("varve_memory_open", self._alloc)
+        except Exception:
             library().varve_alloc_close(self._alloc)
-        check(error, message)
-        self._pointer = pointer.value
+            raise
         Memory._open[self._pointer] = self
 
     @classmethod
@@ -54,8 +48,7 @@ class Memory:
         nothing has changed."""
         if self._pointer is None:
             return
-        message = Message()
-        check(library().varve_memory_close(self._pointer, byref(message)), message)
+        call("varve_memory_close", self._pointer)
         del Memory._open[self._pointer]
         self._pointer = None
         library().varve_alloc_close(self._alloc)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indices that are used again and again: checked once, and brought to a device once."""
 
-from ctypes import byref, c_void_p
+from ctypes import byref
 
 from . import indexing
-from .library import EXCEPTIONS, INVALID, IndexPlan, Message, check, library
+from .library import EXCEPTIONS, INVALID, IndexPlan, call, library, make
 
 _index_errors = {**EXCEPTIONS, INVALID: IndexError}
 
@@ -19,22 +19,11 @@ class Plan:
     """
 
     def __init__(self, storage, key, value=None):
-        array, message, plan = storage._array(), Message(), c_void_p()
-        indices, count = indexing.entries(key)
-        if value is None:
-            error = library().varve_index_plan_get(byref(array), indices, count, byref(plan), byref(message))
-        else:
-            values = value._array()
-            error = library().varve_index_plan_set(byref(array), indices, count, byref(values), byref(plan),
-                                                   byref(message))
-        check(error, message, _index_errors)
-        self._plan, opened = plan, c_void_p()
+        array, values = storage._array(), [] if value is None else [byref(value._array())]
+        function = "varve_index_plan_get" if value is None else "varve_index_plan_set"
+        self._plan = make(function, byref(array), *indexing.entries(key), *values, exceptions=_index_errors)
         self._memory = storage.memory  # stays as long as the plan
-        error = library().varve_storage_plan_open(library().varve_storage_memory(storage._handle), plan, byref(opened),
-                                                  byref(message))
-        if error == 0:
-            self._opened = opened
-        check(error, message)
+        self._opened = make("varve_storage_plan_open", library().varve_storage_memory(storage._handle), self._plan)
 
     # a name of the module may have gone when an object of an ending interpreter goes
     def close(self, _library=library):
@@ -59,7 +48,7 @@ class Plan:
             raise ValueError("the plan is closed") from None
 
     def _described(self):
-        return IndexPlan.from_address(self._given("_plan").value)
+        return IndexPlan.from_address(self._given("_plan"))
 
     @property
     def shape(self):
@@ -76,6 +65,4 @@ class Plan:
     def run(self, target, source, *, stream=0):
         """From the indexed storage to `target`, or from the value to the indexed one. On a device the work may go on
         behind the call; both storages must stay until it is done."""
-        message = Message()
-        check(library().varve_storage_plan_run(self._given("_opened"), target._handle, source._handle, stream,
-                                               byref(message)), message)
+        call("varve_storage_plan_run", self._given("_opened"), target._handle, source._handle, stream)

@@ -15,8 +15,10 @@ import sqlite3
 import sys
 import time
 import urllib.parse
-from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
+
+from .library import Message, candidates
 
 if TYPE_CHECKING:
     import pyarrow
@@ -203,10 +205,6 @@ def _values(path: str, parameters: Sequence[Any]) -> tuple[int | float | str | N
 
 # ---- the library ----
 
-class _Message(Structure):
-    _fields_ = [("text", c_char * 512)]
-
-
 class _Value(Structure):
     _fields_ = [("type", c_int32), ("integer", c_int64), ("real", c_double), ("text", c_char_p)]
 
@@ -222,27 +220,19 @@ class _Stream(Structure):
                 ("private_data", c_void_p)]
 
 
-def _candidates() -> list[str]:
-    name = "libvarve_query.so"
-    if os.environ.get("VARVE_BUILD_DIR"):
-        return [os.path.join(os.environ["VARVE_BUILD_DIR"], name)]
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [path for path in [os.path.join(root, "build", name)] if os.path.exists(path)] + [name]
-
-
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL | None:
     """libvarve_query.so: in VARVE_BUILD_DIR, else in build/ of this source tree, else where the system's loader finds
     it; None: nowhere, which a line on stderr says once."""
     reasons = []
-    for path in _candidates():
+    for path in candidates("libvarve_query.so"):
         try:
             loaded = ctypes.CDLL(path)
         except OSError as error:
             reasons.append(str(error))
             continue
         loaded.varve_query_arrow.restype = c_int
-        loaded.varve_query_arrow.argtypes = [c_char_p, POINTER(_Options), POINTER(_Stream), POINTER(_Message)]
+        loaded.varve_query_arrow.argtypes = [c_char_p, POINTER(_Options), POINTER(_Stream), POINTER(Message)]
         return loaded
     print(f"varve: no libvarve_query.so ({'; '.join(reasons)}): traces are read by Python's sqlite3, several times "
           "slower", file=sys.stderr)
@@ -280,7 +270,7 @@ def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | 
     values = _bound(given)
     options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows,
                        int((timeout or 0) * 1e9), key.encode() if key else None, *part)
-    made, message = _Stream(), _Message()
+    made, message = _Stream(), Message()
     if loaded.varve_query_arrow(os.fsencode(path), byref(options), byref(made), byref(message)) != 0:
         raise TraceError(message.text.decode("utf-8", "replace"))
     return pa.RecordBatchReader._import_from_c(ctypes.addressof(made))

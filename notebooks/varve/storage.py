@@ -10,7 +10,7 @@ from ctypes import byref, c_int, c_int64, c_void_p
 from . import capsule, indexing
 from .elements import DTYPES, ORDER, described, dtype_code
 from .library import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCEPTIONS, INVALID, PERMISSION, STREAM_NONE, UNSUPPORTED, \
-    VERSION, Array, Device, Message, Options, Pair, Scalar, check, library
+    VERSION, Array, Device, Message, Options, Pair, Scalar, call, check, library, make
 from .memory import Memory
 
 _index_errors = {**EXCEPTIONS, INVALID: IndexError}
@@ -177,8 +177,7 @@ class Storage:
 
     def check(self):
         """Every invariant of the storage, for tests; RuntimeError."""
-        message = Message()
-        check(library().varve_storage_check(self._handle, byref(message)), message)
+        call("varve_storage_check", self._handle)
 
     def __len__(self):
         if self.ndim == 0:
@@ -245,22 +244,18 @@ class Storage:
                 raise ValueError("nobody knows how long an array stays: make a storage of it before a stream copies it")
             with from_numpy(source) as wrapped:
                 return self.copy_(wrapped)
-        message = Message()
         if stream is None:
-            error = library().varve_storage_copy(self._handle, source._handle, byref(message))
+            call("varve_storage_copy", self._handle, source._handle)
         else:
-            error = library().varve_storage_copy_on(self._handle, source._handle, stream, byref(message))
-        check(error, message)
+            call("varve_storage_copy_on", self._handle, source._handle, stream)
         return self
 
     def fill_(self, value, *, stream=None):
         """As copy_()."""
-        message = Message()
         if stream is None:
-            error = library().varve_storage_fill(self._handle, _scalar(value), byref(message))
+            call("varve_storage_fill", self._handle, _scalar(value))
         else:
-            error = library().varve_storage_fill_on(self._handle, _scalar(value), stream, byref(message))
-        check(error, message)
+            call("varve_storage_fill_on", self._handle, _scalar(value), stream)
         return self
 
     def clone(self):
@@ -282,8 +277,7 @@ class Storage:
 
     def resize_(self, *shape):
         """BufferError: somebody has a view of it."""
-        message = Message()
-        check(library().varve_storage_resize(self._handle, *_sizes(_shape_of(shape)), byref(message)), message)
+        call("varve_storage_resize", self._handle, *_sizes(_shape_of(shape)))
         return self
 
     def tolist(self):
@@ -321,9 +315,8 @@ class Storage:
         return array.copy() if copy and self.is_addressable else array
 
     def __dlpack_device__(self):
-        device, message = Device(), Message()
-        check(library().varve_storage_dlpack_device(self._handle, byref(device), byref(message)), message,
-              _buffer_errors)
+        device = Device()
+        call("varve_storage_dlpack_device", self._handle, byref(device), exceptions=_buffer_errors)
         return device.type, device.id
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -332,10 +325,8 @@ class Storage:
             raise BufferError(f"a storage on DLPack's device {self.__dlpack_device__()}, not {tuple(dl_device)}")
         is_versioned = max_version is not None and max_version[0] >= 1
         function = "varve_storage_to_dlpack" if is_versioned else "varve_storage_to_dlpack_unversioned"
-        tensor, message = c_void_p(), Message()
-        error = getattr(library(), function)(self._handle, STREAM_NONE if stream is None else operator.index(stream),
-                                             bool(copy), byref(tensor), byref(message))
-        check(error, message, _buffer_errors)
+        tensor = make(function, self._handle, STREAM_NONE if stream is None else operator.index(stream), bool(copy),
+                      exceptions=_buffer_errors)
         return capsule.make(tensor, is_versioned)
 
 
@@ -368,9 +359,7 @@ def _nested(flat, shape):
 # ---- making storages ----
 
 def _make(function, *arguments, errors=EXCEPTIONS):
-    pointer, message = c_void_p(), Message()
-    check(getattr(library(), function)(*arguments, byref(pointer), byref(message)), message, errors)
-    return Storage(pointer.value)
+    return Storage(make(function, *arguments, exceptions=errors))
 
 
 def empty(shape, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
@@ -458,11 +447,7 @@ def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
                 got = source.__dlpack__(**given)
     pointer, is_versioned = capsule.consume(got)
     function = "varve_storage_from_dlpack" if is_versioned else "varve_storage_from_dlpack_unversioned"
-    tensor, message = c_void_p(), Message()
-    error = getattr(library(), function)(pointer, memory, None if name is None else name.encode(), byref(tensor),
-                                         byref(message))
-    check(error, message, _buffer_errors)
-    storage = Storage(tensor.value)
+    storage = _make(function, pointer, memory, None if name is None else name.encode(), errors=_buffer_errors)
     if not copy:
         return storage
     with storage:
@@ -476,6 +461,6 @@ def live():
 
 def copy_batch(pairs, *, streams=4):
     """Copies of (target, source) storages that do not wait for each other; all are done when it returns."""
-    pairs, message = list(pairs), Message()
+    pairs = list(pairs)
     listed = (Pair * max(1, len(pairs)))(*((target._handle, source._handle) for target, source in pairs))
-    check(library().varve_storage_copy_batch(listed, len(pairs), streams, byref(message)), message)
+    call("varve_storage_copy_batch", listed, len(pairs), streams)
