@@ -19,7 +19,8 @@ void memory_exhausted_then(void (*end)(void));
 void *memory_resize(void *memory, size_t bytes);
 /// `array` of `count` items with room for one more; it doubles.
 void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
-/// Where the next item of a grown array goes, which is undefined; it counts from now on. Arguments are evaluated more than once.
+/// Where the next item of a grown array goes, which is undefined; it counts from now on. Arguments are evaluated more
+/// than once.
 #define MEMORY_ADD(array, count, capacity) \
     ((array) = memory_grow((array), &(capacity), (count), sizeof(*(array))), (count)++, &(array)[(count)-1])
 char *memory_copy_text(const char *text); /* NULL gives NULL */

@@ -433,6 +433,23 @@ void format_print_folded(FILE *out, const char *text, size_t column)
     }
 }
 
+size_t format_utf8_point(char to[4], uint32_t point)
+{
+    size_t count = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    static const uint32_t firsts[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = count; i-- > 1; point >>= 6) {
+        to[i] = (char)(0x80 | (point & 0x3f));
+    }
+    to[0] = (char)(firsts[count] | point);
+    return count;
+}
+
+int format_hexadecimal_digit(int letter)
+{
+    int lower = letter | 0x20; /* a digit stays as it is */
+    return letter >= '0' && letter <= '9' ? letter - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
 char *hexadecimal(const char *bytes, size_t count)
 {
     static const char digits[] = "0123456789abcdef";

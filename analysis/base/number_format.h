@@ -36,6 +36,10 @@ size_t format_width(const char *text);
 /// All of a text, with U+FFFD for each byte of no UTF-8 sequence, and for each NUL unless `keeps_nul`. `to` has room
 /// for three times `bytes`; the result is how many it took.
 size_t format_utf8(char *to, const char *text, size_t bytes, bool keeps_nul);
+/// A code point of Unicode as UTF-8; how many of the four bytes it took.
+size_t format_utf8_point(char to[4], uint32_t point);
+/// The value of a digit of hexadecimal; -1: it is none.
+int format_hexadecimal_digit(int letter);
 /// Copy without control characters and malformed UTF-8, at most `columns` wide; what is cut at the front
 /// becomes "…".
 void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t columns);

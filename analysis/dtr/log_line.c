@@ -6,6 +6,7 @@
 #include "analysis/dtr/dtr_log.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/number_format.h"
 #include "base/error.h"
 
 #include <stdint.h>
@@ -61,36 +62,16 @@ static void log_line_put(struct scan *scan, uint32_t byte)
     scan->line->unescaped[scan->line->unescaped_count++] = (char)byte;
 }
 
-static void put_code_point(struct scan *scan, uint32_t point)
-{
-    if (point < 0x80) {
-        log_line_put(scan, point);
-    } else if (point < 0x800) {
-        log_line_put(scan, 0xc0 | point >> 6);
-        log_line_put(scan, 0x80 | (point & 0x3f));
-    } else if (point < 0x10000) {
-        log_line_put(scan, 0xe0 | point >> 12);
-        log_line_put(scan, 0x80 | (point >> 6 & 0x3f));
-        log_line_put(scan, 0x80 | (point & 0x3f));
-    } else {
-        log_line_put(scan, 0xf0 | point >> 18);
-        log_line_put(scan, 0x80 | (point >> 12 & 0x3f));
-        log_line_put(scan, 0x80 | (point >> 6 & 0x3f));
-        log_line_put(scan, 0x80 | (point & 0x3f));
-    }
-}
-
 /* Behind the u of an escape. */
 static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
 {
     *unit_out = 0;
     for (int i = 0; i < 4; i++, scan->next++) {
-        static const char digits[] = "0123456789abcdefABCDEF";
-        const char *digit = scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
-        if (digit == NULL) {
+        int digit = scan->next < scan->end ? format_hexadecimal_digit(*scan->next) : -1;
+        if (digit < 0) {
             return log_line_fail(scan, "\\u wants four hexadecimal digits");
         }
-        *unit_out = *unit_out << 4 | (uint32_t)(digit - digits < 16 ? digit - digits : digit - digits - 6);
+        *unit_out = *unit_out << 4 | (uint32_t)digit;
     }
     return true;
 }
@@ -122,7 +103,7 @@ static bool scan_unicode_escape(struct scan *scan)
     if (point == 0) {
         return log_line_fail(scan, "a NUL character");
     }
-    put_code_point(scan, point);
+    scan->line->unescaped_count += format_utf8_point(scan->line->unescaped + scan->line->unescaped_count, point);
     return true;
 }
 

@@ -114,11 +114,6 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
 
 /* ---- reading ---- */
 
-static int digit(char letter)
-{
-    return letter >= '0' && letter <= '9' ? letter - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
 /* A file may be hostile, and what is taken here goes into a pickle that others load: these must be the opcodes of plain
  * values, whole ones, and no others. Returns the bytes of the value at `bytes`, 0 if it is none. */
 static size_t value_bytes(const unsigned char *bytes, size_t count, unsigned depth);
@@ -198,8 +193,8 @@ static bool snapshot_rests_take_bytes(struct history *history, char *text, bool 
 {
     size_t count = strlen(text);
     for (size_t i = 0; i < count; i += 2) {
-        int high = digit(text[i]);
-        int low = digit(text[i + 1]); /* at the end of an odd number of digits: the zero */
+        int high = format_hexadecimal_digit(text[i]);
+        int low = format_hexadecimal_digit(text[i + 1]); /* at the end of an odd number of digits: the zero */
         if (high < 0 || low < 0) {
             return false;
         }

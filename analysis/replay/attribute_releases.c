@@ -14,6 +14,7 @@
  */
 #include "analysis/replay/replay_session.h"
 
+#include "analysis/base/memory_or_exit.h"
 #include "analysis/history/infer_device.h"
 
 #include <inttypes.h>
@@ -44,17 +45,6 @@ struct prediction {
     bool exceeds_capacity; /* the device cannot have room even after gc */
     size_t counts[STAGES]; /* of replay.predicted after each stage */
 };
-
-static int attribute_releases_reserve(struct replay_releases *plan, size_t capacity)
-{
-    struct varve_alloc_release *items = realloc(plan->items, capacity * sizeof(*items));
-    if (items == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    plan->items = items;
-    plan->capacity = capacity;
-    return VARVE_OK;
-}
 
 /* How many of the first `count` releases of `plan` are the events from `index` on, one by one. */
 static size_t releases_equal(const struct replay *replay, size_t index, size_t end, const struct replay_releases *plan,
@@ -87,10 +77,8 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
         if (result != VARVE_OK || count <= room) {
             break;
         }
-        result = attribute_releases_reserve(plan, 2 * (plan->count + count));
-        if (result != VARVE_OK) {
-            return result;
-        }
+        plan->capacity = 2 * (plan->count + count);
+        plan->items = memory_resize(plan->items, plan->capacity * sizeof(*plan->items));
     }
     plan->count += result == VARVE_OK ? count : 0;
     return result;
@@ -221,33 +209,15 @@ static int attribute_releases_complete(struct replay *replay, const struct run *
     return result;
 }
 
-/* For replays under other rules, in which the releases come out otherwise. */
-static int note_call(struct replay *replay, size_t event)
-{
-    if (replay->emptied_count == replay->emptied_capacity) {
-        size_t capacity = replay->emptied_capacity == 0 ? 8 : 2 * replay->emptied_capacity;
-        size_t *larger = realloc(replay->emptied, capacity * sizeof(*larger));
-        if (larger == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        replay->emptied = larger;
-        replay->emptied_capacity = capacity;
-    }
-    replay->emptied[replay->emptied_count++] = event;
-    return VARVE_OK;
-}
-
 static int empty_cache(struct replay *replay, const struct run *run, size_t released)
 {
     size_t end = run->released_begin;
-    int result = note_call(replay, run->released_begin);
-    if (result != VARVE_OK) {
-        return result;
-    }
+    /* for replays under other rules, in which the releases come out otherwise */
+    *MEMORY_ADD(replay->emptied, replay->emptied_count, replay->emptied_capacity) = run->released_begin;
     for (size_t i = 0; i < released; i++) {
         end = replay_decision(replay->trace, end + 1);
     }
-    result = varve_alloc_empty_cache(replay->alloc);
+    int result = varve_alloc_empty_cache(replay->alloc);
     if (result == VARVE_OK && replay->cursor != end) {
         replay_differs(replay, "nothing more from empty_cache");
     }

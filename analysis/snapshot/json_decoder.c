@@ -6,6 +6,7 @@
 #include "analysis/snapshot/json_decoder.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
 
 #include <errno.h>
@@ -107,22 +108,8 @@ static void json_decoder_add(struct reader *reader, const void *bytes, size_t co
 
 static void add_character(struct reader *reader, uint32_t code)
 {
-    unsigned char bytes[4] = {(unsigned char)code};
-    size_t count = 1;
-    if (code >= 0x10000) {
-        bytes[0] = (unsigned char)(0xf0 | code >> 18);
-        bytes[count++] = (unsigned char)(0x80 | (code >> 12 & 0x3f));
-        bytes[count++] = (unsigned char)(0x80 | (code >> 6 & 0x3f));
-    } else if (code >= 0x800) {
-        bytes[0] = (unsigned char)(0xe0 | code >> 12);
-        bytes[count++] = (unsigned char)(0x80 | (code >> 6 & 0x3f));
-    } else if (code >= 0x80) {
-        bytes[0] = (unsigned char)(0xc0 | code >> 6);
-    }
-    if (code >= 0x80) {
-        bytes[count++] = (unsigned char)(0x80 | (code & 0x3f));
-    }
-    json_decoder_add(reader, bytes, count);
+    char bytes[4];
+    json_decoder_add(reader, bytes, format_utf8_point(bytes, code));
 }
 
 /* Four digits of hexadecimal; false if they are not there. */
@@ -130,15 +117,11 @@ static bool json_decoder_take_code(struct reader *reader, uint32_t *code_out)
 {
     *code_out = 0;
     for (int i = 0; i < 4; i++) {
-        int byte = json_decoder_take(reader);
-        uint32_t digit = byte >= '0' && byte <= '9'   ? (uint32_t)byte - '0'
-                         : byte >= 'a' && byte <= 'f' ? (uint32_t)byte - 'a' + 10
-                         : byte >= 'A' && byte <= 'F' ? (uint32_t)byte - 'A' + 10
-                                                      : 16;
-        if (digit == 16) {
+        int digit = format_hexadecimal_digit(json_decoder_take(reader));
+        if (digit < 0) {
             return false;
         }
-        *code_out = *code_out << 4 | digit;
+        *code_out = *code_out << 4 | (uint32_t)digit;
     }
     return true;
 }
