@@ -127,6 +127,8 @@ void varve_alloc_close(struct varve_alloc *alloc);
 struct varve_device *varve_alloc_get_device(const struct varve_alloc *alloc);
 /// Names of the policies, NULL at the end.
 const char *const *varve_alloc_policies(void);
+/// What a policy does, in a sentence or two (static; NULL: there is no such policy).
+const char *varve_alloc_policy_meaning(const char *policy);
 
 /* An option of a policy, given as "NAME:option=value:option=value". */
 struct varve_alloc_policy_option {

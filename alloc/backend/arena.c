@@ -568,6 +568,7 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_arena = {
     .name = "arena",
+    .meaning = "RMM's arena, ordered by address: its size, once and for all, or (0) what it grows by.",
     .block_size = arena_block_size,
     .is_small = backend_is_small,
     .segment_size = arena_segment_size,

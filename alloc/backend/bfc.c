@@ -182,6 +182,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_bfc = {
     .name = "bfc",
+    .meaning = "Best fit with coalescing, as in TensorFlow and XLA: the size of the first region, doubled for each "
+               "one further, and how much a block may be too large before it is cut.",
     .block_size = bfc_block_size,
     .is_small = backend_is_small,
     .segment_size = bfc_segment_size,

@@ -267,6 +267,7 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_buddy = {
     .name = "buddy",
+    .meaning = "Powers of two, halved and merged with their other half. What is reserved has a proven bound.",
     .block_size = buddy_block_size,
     .is_small = backend_is_small,
     .segment_size = buddy_segment_size,

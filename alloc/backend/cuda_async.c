@@ -211,6 +211,7 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_cuda_async = {
     .name = "cuda-async",
+    .meaning = "The driver's own pools (cudaMallocAsync); offline a model of them.",
     .block_size = backend_block_size,
     .is_small = pytorch_is_small,
     .segment_size = backend_segment_size,

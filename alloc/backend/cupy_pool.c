@@ -102,6 +102,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_cupy_pool = {
     .name = "cupy-pool",
+    .meaning = "CuPy's pool: segments of the size of the request, best fit within a stream; the most that it takes "
+               "(0: no limit).",
     .block_size = backend_block_size,
     .is_small = backend_is_small,
     .segment_size = backend_segment_size,

@@ -42,6 +42,7 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_none = {
     .name = "none",
+    .meaning = "No cache: each request is a call of the device.",
     .block_size = backend_block_size,
     .is_small = backend_is_small,
     .segment_size = backend_segment_size,

@@ -326,6 +326,9 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_plan = {
     .name = "plan",
+    .meaning = "Each request has the place that an offline placement of a recorded iteration chose for it, as in "
+               "STAlloc; what is not in the plan is served by PyTorch's rules. How many entries of the plan are "
+               "looked at for a request that is not the next one.",
     .block_size = backend_block_size,
     .is_small = backend_is_small,
     .segment_size = placement_plan_segment_size,

@@ -282,6 +282,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_rmm_pool = {
     .name = "rmm-pool",
+    .meaning = "RMM's pool: best fit in the list of the stream, then in those of others. Its first size (0: of the "
+               "first request), and the most (0: no limit).",
     .block_size = rmm_pool_block_size,
     .is_small = backend_is_small,
     .segment_size = rmm_pool_segment_size,

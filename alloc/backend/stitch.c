@@ -256,6 +256,9 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_stitch = {
     .name = "stitch",
+    .meaning = "Stitching of virtual memory, as in GMLake: free blocks of physical memory are mapped one behind the "
+               "other for a request of at least `min` bytes; a stitched block is given out whole to requests down to "
+               "1/`reuse` of it.",
     .block_size = stitch_block_size,
     .is_small = pytorch_is_small,
     .segment_size = stitch_segment_size,

@@ -270,6 +270,8 @@ static const struct pool_backend backend = {
 
 const struct alloc_policy policy_tlsf = {
     .name = "tlsf",
+    .meaning = "Two-level segregated fit, in constant time: the size of a segment, and log2 of the number of lists "
+               "for each power of two.",
     .block_size = backend_block_size,
     .is_small = backend_is_small,
     .segment_size = tlsf_segment_size,

@@ -56,6 +56,7 @@ static bool may_merge(const struct varve_alloc_config *config, const struct bloc
 
 const struct alloc_policy policy_first_fit = {
     .name = "first-fit",
+    .meaning = "The lowest free block that serves; segments of at least 20 MiB.",
     .block_size = first_fit_block_size,
     .is_small = first_fit_is_small,
     .segment_size = first_fit_segment_size,

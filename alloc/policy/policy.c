@@ -31,6 +31,12 @@ const char *const *varve_alloc_policies(void)
     return names;
 }
 
+const char *varve_alloc_policy_meaning(const char *policy)
+{
+    const struct alloc_policy *found = policy_find(policy);
+    return found != NULL ? found->meaning : NULL;
+}
+
 /* ---- options ---- */
 
 static const struct varve_alloc_policy_option *options_of(const struct alloc_policy *policy)

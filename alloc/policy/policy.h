@@ -64,6 +64,7 @@ struct pool_backend {
 
 struct alloc_policy {
     const char *name;
+    const char *meaning; /* for the manual: the rules in a sentence or two, and what its options stand for */
     uint64_t (*block_size)(const struct varve_alloc_config *config, uint64_t bytes);
     bool (*is_small)(const struct varve_alloc_config *config, uint64_t rounded);
     uint64_t (*segment_size)(const struct varve_alloc_config *config, uint64_t rounded);

@@ -45,6 +45,8 @@ struct block *pytorch_pass_expandable(bool is_expandable, struct block *block)
 
 const struct alloc_policy policy_pytorch = {
     .name = "pytorch",
+    .meaning = "The rules of PyTorch's caching allocator, and all settings of --conf. Private pools, those of graph "
+               "captures, have these under every policy.",
     .block_size = pytorch_block_size,
     .is_small = pytorch_is_small,
     .segment_size = pytorch_segment_size,

@@ -22,51 +22,12 @@
 
 #define STDOUT "-"
 
-/* X(NAME, text) */
-#define FORMAT_LIST(X)      \
-    X(ARROW, "arrow")       \
-    X(CSV, "csv")           \
-    X(DTR, "dtr")           \
-    X(FOLDED, "folded")     \
-    X(PARQUET, "parquet")   \
-    X(PERFETTO, "perfetto") \
-    X(PPROF, "pprof")       \
-    X(PYTORCH, "pytorch")   \
-    X(SPEEDSCOPE, "speedscope")
-
-enum format {
-#define FORMAT_ENUM(NAME, text) FORMAT_##NAME,
-    FORMAT_LIST(FORMAT_ENUM)
-#undef FORMAT_ENUM
-        FORMAT_COUNT,
-};
-
-#define FORMAT_TEXT(NAME, text) text,
-static const char *const format_names[] = {FORMAT_LIST(FORMAT_TEXT) NULL};
-#undef FORMAT_TEXT
-
-/* Which options a format takes, beside -o, --force and --quiet. */
-struct format_traits {
-    output_writer *write; /* NULL: it is written in another way */
-    bool is_by_python;    /* folders, which the Python package writes */
-    bool is_binary;
-    bool takes_domain, takes_pid, takes_metric, takes_blocks;
-    bool wants_domain; /* one of them, where none is named */
-};
-
-static const struct format_traits traits[FORMAT_COUNT] = {
-    [FORMAT_ARROW] = {.is_by_python = true},
-    [FORMAT_CSV] = {.write = export_csv},
-    [FORMAT_FOLDED] = {export_folded, false, false, true, true, true, false, true},
-    [FORMAT_PARQUET] = {.is_by_python = true},
-    [FORMAT_PERFETTO] = {export_perfetto, false, true, true, true, false, true, false},
-    [FORMAT_PPROF] = {export_pprof, false, true, true, true, false, false, true},
-    [FORMAT_PYTORCH] = {.is_binary = true},
-    [FORMAT_SPEEDSCOPE] = {export_speedscope, false, false, true, true, true, false, true},
-};
+#define FORMAT_NAME(name, help) #name,
+static const char *const format_names[] = {EXPORT_FORMAT_LIST(FORMAT_NAME) NULL};
+#undef FORMAT_NAME
 
 struct export_values {
-    int format;
+    int format; /* -1: the default */
     const char *output, *domain, *view;
     int64_t pid, blocks;
     int metric; /* -1: the default */
@@ -76,17 +37,25 @@ struct export_values {
 
 #define BLOCKS_DEFAULT 10000
 
+static const struct export_format *chosen_format(const struct export_values *values)
+{
+    return values->format >= 0 ? export_formats[values->format] : &export_format_pytorch;
+}
+
 static bool is_stdout(const struct export_values *values)
 {
     return values->output != NULL && strcmp(values->output, STDOUT) == 0;
 }
 
+/* All views of a format that writes them. */
+static bool is_folder(const struct export_values *values)
+{
+    return chosen_format(values)->write_folder != NULL && values->view == NULL;
+}
+
+#define FORMAT_HELP(name, help) "; " #name ": " help
 static const struct option_spec options[] = {
-    {"to", 0, OPTION_CHOICE, "FORMAT",
-     "what to write: csv, a folder of tables and views, or one with --view; folded, stacks for flamegraph.pl or "
-     "inferno; parquet, arrow: folders of views by run, rank and device, for pandas, DuckDB, Dask; perfetto, for "
-     "ui.perfetto.dev; pprof, for `go tool pprof`; pytorch, a snapshot pickle (default); speedscope, for "
-     "speedscope.app",
+    {"to", 0, OPTION_CHOICE, "FORMAT", "what to write" EXPORT_FORMAT_LIST(FORMAT_HELP),
      offsetof(struct export_values, format), 0, 0, format_names},
     {"output", 'o', OPTION_TEXT, "FILE",
      "where to write it; - is standard output; of csv, parquet and arrow a folder, which is made",
@@ -107,18 +76,12 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-/* ---- a snapshot of PyTorch, out of a history ---- */
+/* ---- what comes out of a history ---- */
 
-static int write_snapshot(const void *history, FILE *out, struct varve_message *message)
+static int export_history(struct command_context *context, const struct export_values *values, const char *path,
+                          struct varve_message *message)
 {
-    (void)message;
-    export_pytorch(history, out);
-    return VARVE_OK;
-}
-
-static int export_snapshot(struct command_context *context, const struct export_values *values, const char *path,
-                           struct varve_message *message)
-{
+    output_writer *write = chosen_format(values)->write_history;
     struct progress progress;
     command_progress(context, &progress, values->quiet);
     struct history *history = NULL;
@@ -131,9 +94,9 @@ static int export_snapshot(struct command_context *context, const struct export_
         error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                   "%s has requests only: there are no segments that a snapshot could show", path);
     } else if (is_stdout(values)) {
-        error = write_snapshot(history, context->out, message);
+        error = write(history, context->out, message);
     } else {
-        error = output_file(values->output, values->force, write_snapshot, history, message);
+        error = output_file(values->output, values->force, write, history, message);
     }
     history_free(history);
     return error;
@@ -144,9 +107,8 @@ static int export_snapshot(struct command_context *context, const struct export_
 static int select_part(const struct export_values *values, struct export_request *request,
                        struct varve_message *message)
 {
-    const struct format_traits *format = &traits[values->format];
     request->domain = values->domain;
-    if (request->domain == NULL && format->wants_domain) {
+    if (request->domain == NULL && chosen_format(values)->wants_domain) {
         request->domain = selection_default_domain(request->database);
     }
     struct selection selection;
@@ -170,32 +132,22 @@ static int export_database(struct command_context *context, const struct export_
         .view = values->view,
         .note = &note,
     };
-    output_writer *write = traits[values->format].write;
+    const struct export_format *format = chosen_format(values);
     int error = select_part(values, &request, message);
     if (error != VARVE_OK) {
         return error;
     }
-    if (values->format == FORMAT_CSV && values->view == NULL) {
-        error = output_folder(values->output, export_csv_folder, &request, message);
+    if (is_folder(values)) {
+        error = output_folder(values->output, format->write_folder, &request, message);
     } else if (is_stdout(values)) {
-        error = write(&request, context->out, message);
+        error = format->write(&request, context->out, message);
     } else {
-        error = output_file(values->output, values->force, write, &request, message);
+        error = output_file(values->output, values->force, format->write, &request, message);
     }
     if (error == VARVE_OK && note.text[0] != '\0') {
         command_say(context->err, "varve %s: %s\n", context->name, note.text);
     }
     return error;
-}
-
-/* Operators are recorded with the sizes of what they read and made, not with the tensors themselves. */
-static int refuse_dtr(const char *path, struct varve_message *message)
-{
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "%s: no trace database says which tensors an operator read, so none can become a DTR log; the program "
-        "writes one itself, by varve_runtime_new_log",
-        path);
 }
 
 static int open_and_export(struct command_context *context, const struct export_values *values,
@@ -209,9 +161,8 @@ static int open_and_export(struct command_context *context, const struct export_
     struct progress progress;
     command_progress(context, &progress, values->quiet);
     database_watch(database, &progress, "exporting");
-    error = values->format == FORMAT_DTR ? refuse_dtr(operands->items[0], message)
-                                         : command_hide(context, database, operands, message);
-    error = error == VARVE_OK ? export_database(context, values, database, message) : error;
+    error = command_hide(context, database, operands, message);
+    VARVE_THEN(error, export_database(context, values, database, message));
     error = error == VARVE_OK ? database_error(database, message) : error;
     progress_end(&progress);
     database_close(database);
@@ -222,7 +173,7 @@ static int export_python(const struct export_values *values, const struct operan
                          struct varve_message *message)
 {
     const struct python_export export = {.database = operands->items[0],
-                                         .format = format_names[values->format],
+                                         .format = chosen_format(values)->name,
                                          .directory = values->output,
                                          .force = values->force,
                                          .timeout_ns = operands->timeout_ns};
@@ -232,26 +183,17 @@ static int export_python(const struct export_values *values, const struct operan
 static const char *command_export_check(const void *values_untyped)
 {
     const struct export_values *values = values_untyped;
-    const struct format_traits *format = &traits[values->format];
-    if (values->format == FORMAT_DTR) {
-        return NULL; /* it is refused as such */
+    const struct export_format *format = chosen_format(values);
+    if (format->refusal != NULL) {
+        return format->refusal;
     }
     if (values->output == NULL) {
         return "-o FILE is required";
     }
-    if (values->view != NULL && values->format != FORMAT_CSV) {
+    if (values->view != NULL && format->write_folder == NULL) {
         return "--view is for --to csv";
     }
-    if ((values->domain != NULL && !format->takes_domain) || (values->pid != 0 && !format->takes_pid)) {
-        return "--domain and --pid are for folded, perfetto, pprof and speedscope";
-    }
-    if (values->metric >= 0 && !format->takes_metric) {
-        return "--metric is for folded and speedscope; pprof has all of them";
-    }
-    if (values->blocks >= 0 && !format->takes_blocks) {
-        return "--blocks is for perfetto";
-    }
-    if (is_stdout(values) && values->format == FORMAT_CSV && values->view == NULL) {
+    if (is_stdout(values) && is_folder(values)) {
         return "-o - takes one table: name it with --view";
     }
     if (is_stdout(values) && format->is_by_python) {
@@ -260,35 +202,59 @@ static const char *command_export_check(const void *values_untyped)
     return NULL;
 }
 
-/* Folders are looked at by what writes them. */
-static bool command_export_is_folder(const struct export_values *values)
+/* `takes`: where a format says that it takes the option. */
+static int refuse_untaken(const char *option, size_t takes, struct varve_message *message)
 {
-    return traits[values->format].is_by_python || (values->format == FORMAT_CSV && values->view == NULL);
+    char list[200] = "";
+    size_t used = 0;
+    for (size_t i = 0; export_formats[i] != NULL && used < sizeof(list); i++) {
+        if (*(const bool *)((const char *)export_formats[i] + takes)) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "",
+                                     export_formats[i]->name);
+        }
+    }
+    return varve_message_set(message, VARVE_ERROR_INVALID, "%s for --to %s", option, list);
+}
+
+static int check_options(const struct export_values *values, struct varve_message *message)
+{
+    const struct export_format *format = chosen_format(values);
+    if ((values->domain != NULL || values->pid != 0) && !format->takes_part) {
+        return refuse_untaken("--domain and --pid are", offsetof(struct export_format, takes_part), message);
+    }
+    if (values->metric >= 0 && !format->takes_metric) {
+        return refuse_untaken("--metric is", offsetof(struct export_format, takes_metric), message);
+    }
+    if (values->blocks >= 0 && !format->takes_blocks) {
+        return refuse_untaken("--blocks is", offsetof(struct export_format, takes_blocks), message);
+    }
+    return VARVE_OK;
 }
 
 static int command_export_run(struct command_context *context, const void *values, const struct operands *operands)
 {
     const struct export_values *chosen = values;
+    const struct export_format *format = chosen_format(chosen);
     struct varve_message message = {""};
-    if (is_stdout(chosen) && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
-        isatty(fileno(context->out))) {
+    if (is_stdout(chosen) && format->is_binary && fileno(context->out) >= 0 && isatty(fileno(context->out))) {
         return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",
-                            format_names[chosen->format]);
+                            format->name);
     }
-    int error = VARVE_OK;
-    if (chosen->output != NULL && !is_stdout(chosen) && !command_export_is_folder(chosen)) {
-        error = output_check(chosen->output, chosen->force, operands->items, operands->count, &message);
+    int error = check_options(chosen, &message);
+    if (!is_stdout(chosen) && !format->is_by_python && !is_folder(chosen)) { /* folders: by what writes them */
+        VARVE_THEN(error, output_check(chosen->output, chosen->force, operands->items, operands->count, &message));
     }
-    if (error == VARVE_OK && traits[chosen->format].is_by_python) {
-        error = export_python(chosen, operands, &message);
-    } else if (error == VARVE_OK) {
-        error = chosen->format == FORMAT_PYTORCH ? export_snapshot(context, chosen, operands->items[0], &message)
-                                                 : open_and_export(context, chosen, operands, &message);
+    if (format->is_by_python) {
+        VARVE_THEN(error, export_python(chosen, operands, &message));
+    } else if (format->write_history != NULL) {
+        VARVE_THEN(error, export_history(context, chosen, operands->items[0], &message));
+    } else {
+        VARVE_THEN(error, open_and_export(context, chosen, operands, &message));
     }
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
 
-static const struct export_values defaults = {.format = FORMAT_PYTORCH, .metric = -1, .blocks = -1};
+static const struct export_values defaults = {.format = -1, .metric = -1, .blocks = -1};
 
 const struct command command_export = {
     .name = "export",

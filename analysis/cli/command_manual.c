@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve help --man`: the manual page. What is explained at length stands in analysis/varve.1.in; a line @…@ of it is
- * filled in from the tables of commands, options and policies, so that neither can lack what this program has.
+ * filled in from the tables of commands, options, formats and policies, so that it has what this program has.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 
 #include "alloc/alloc.h"
+#include "analysis/export/export.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 extern const char manual_template[];
 
-/* What the template has named, each of which it must name once. */
+/* The commands that the template has named, each of which it must name once. */
 struct named {
     const char *names[NAMES_MAX];
     size_t count;
@@ -42,7 +43,7 @@ static void print_word(FILE *out, const char *word, size_t length)
 static void command_manual_print_text(FILE *out, const char *text)
 {
     bool is_begin = true;
-    while (*text != '\0') {
+    while (text != NULL && *text != '\0') {
         size_t word = strcspn(text, " \n");
         if (is_begin && (*text == '.' || *text == '\'')) {
             fputs("\\&", out);
@@ -121,6 +122,7 @@ static void print_policy(FILE *out, const char *policy)
                 is_mebi ? "M" : "");
     }
     fputc('\n', out);
+    command_manual_print_text(out, varve_alloc_policy_meaning(policy));
 }
 
 static void print_examples(FILE *out)
@@ -153,32 +155,27 @@ static bool command_manual_is_named(const struct named *named, const char *name)
     return false;
 }
 
-static const char *command_manual_policy_find(const char *name)
-{
-    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
-        if (strcmp(*policy, name) == 0) {
-            return *policy;
-        }
-    }
-    return NULL;
-}
-
-/* `what` is what stands between the @. False: nothing is known under it, or it has been there before. */
+/* `what` is what stands between the @. False: nothing is known under it, or it is a command that has been there. */
 static bool fill_in(FILE *out, const char *what, struct named *named)
 {
-    const struct command *command = strncmp(what, "command ", 8) == 0 ? command_find(what + 8) : NULL;
-    const char *policy = strncmp(what, "policy ", 7) == 0 ? command_manual_policy_find(what + 7) : NULL;
-    const char *name = command != NULL ? command->name : policy;
-    if (name != NULL) {
-        if (command_manual_is_named(named, name) || named->count == NAMES_MAX) {
+    if (strncmp(what, "command ", 8) == 0) {
+        const struct command *command = command_find(what + 8);
+        if (command == NULL || command_manual_is_named(named, command->name) || named->count == NAMES_MAX) {
             return false;
         }
-        named->names[named->count++] = name;
-    }
-    if (command != NULL) {
+        named->names[named->count++] = command->name;
         print_command(out, command);
-    } else if (policy != NULL) {
-        print_policy(out, policy);
+    } else if (strcmp(what, "policies") == 0) {
+        for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
+            print_policy(out, *policy);
+        }
+    } else if (strcmp(what, "formats") == 0) {
+        for (size_t i = 0; export_formats[i] != NULL; i++) {
+            fputs(".TP\n", out);
+            print_bold(out, export_formats[i]->name);
+            fputc('\n', out);
+            command_manual_print_text(out, export_formats[i]->meaning);
+        }
     } else if (strcmp(what, "examples") == 0) {
         print_examples(out);
     } else if (strcmp(what, "common options") == 0) {
@@ -203,8 +200,13 @@ static const char *first_missing(const struct named *named)
         }
     }
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
-        if (!command_manual_is_named(named, *policy)) {
+        if (varve_alloc_policy_meaning(*policy) == NULL) {
             return *policy;
+        }
+    }
+    for (size_t i = 0; export_formats[i] != NULL; i++) {
+        if (export_formats[i]->meaning == NULL) {
+            return export_formats[i]->name;
         }
     }
     return NULL;
@@ -228,5 +230,5 @@ int manual_print(struct command_context *context)
         line += length + (line[length] == '\n' ? 1 : 0);
     }
     const char *missing = first_missing(&named);
-    return missing == NULL ? 0 : command_fail(context, "varve.1.in does not have %s", missing);
+    return missing == NULL ? 0 : command_fail(context, "the manual says nothing of %s", missing);
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cli/command_export.c writes, by format. What comes from a database is asked for by a struct export_request,
- * which fits output_writer and output_folder_writer: errors are those of the database, VARVE_ERROR_UNSUPPORTED where it
- * lacks what the format is made of, and VARVE_ERROR_NOT_FOUND; failures of the stream show in ferror. Names in the
- * files are UTF-8 without control characters, and cut.
+ * The formats of `varve export`: each is a line of EXPORT_FORMAT_LIST and a row `export_format_NAME` in the file that
+ * writes it. Names in the files are UTF-8 without control characters, and cut.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_EXPORT_H
 #define VARVE_ANALYSIS_EXPORT_EXPORT_H
 
-#include "analysis/history/history.h"
+#include "analysis/base/output_file.h"
 #include "analysis/report/call_tree.h"
 
 #include <stdbool.h>
@@ -28,22 +26,40 @@ struct export_request {
     struct varve_message *note; /* what the file lacks, in a line; "": nothing */
 };
 
-/// A snapshot as torch.cuda.memory._dump_snapshot writes it (protocol 4). Failures show in ferror(out).
-void export_pytorch(const struct history *history, FILE *out);
-/// Folded stacks of one metric, as `varve flamegraph --folded --min-share 0` has them.
-int export_folded(const void *request, FILE *out, struct varve_message *message);
-/// speedscope's JSON: a profile for each metric; the one that was asked for is shown first.
-int export_speedscope(const void *request, FILE *out, struct varve_message *message);
-/// pprof's profile.proto, gzipped: a sample for each process and call site.
-int export_pprof(const void *request, FILE *out, struct varve_message *message);
-/// A trace of Perfetto: counters of memory, segments, blocks, marks, calls of the driver.
-int export_perfetto(const void *request, FILE *out, struct varve_message *message);
-/// CSV of request->view, or of every table and view of the contract in an empty folder, NAME.csv each.
-int export_csv(const void *request, FILE *out, struct varve_message *message);
-int export_csv_folder(const void *request, const char *folder, struct varve_message *message);
-/// Does this build write pprof and Perfetto? It needs protobuf-c; where that was not there, these answer
-/// VARVE_ERROR_UNSUPPORTED.
-bool export_has_protobuf(void);
+/* A writer's errors are those of the database, VARVE_ERROR_UNSUPPORTED where it lacks what the format is made of, and
+ * VARVE_ERROR_NOT_FOUND; failures of the stream show in ferror. One of the first four members is there. */
+struct export_format {
+    output_writer *write;         /* of a struct export_request */
+    output_writer *write_history; /* of a struct history */
+    bool is_by_python;            /* a folder that the Python package writes (export_by_python) */
+    const char *refusal;          /* none is written, by this build or any; says why */
+
+    const char *name;
+    const char *meaning;                /* for the manual */
+    output_folder_writer *write_folder; /* what `write` does for one view, for all of them; else NULL */
+    bool is_binary;                     /* not for a terminal */
+    bool takes_part;                    /* --domain and --pid */
+    bool wants_domain;                  /* one of them, where none is named */
+    bool takes_metric, takes_blocks;
+};
+
+/* X(name, what the help of --to says of it): all formats, by name. */
+#define EXPORT_FORMAT_LIST(X)                                                         \
+    X(arrow, "a folder like parquet's")                                               \
+    X(csv, "a folder of tables and views, or one with --view")                        \
+    X(dtr, "refused, since programs write logs of operators themselves")              \
+    X(folded, "stacks for flamegraph.pl or inferno")                                  \
+    X(parquet, "a folder of views by run, rank and device, for pandas, DuckDB, Dask") \
+    X(perfetto, "for ui.perfetto.dev")                                                \
+    X(pprof, "for `go tool pprof`")                                                   \
+    X(pytorch, "a snapshot pickle (default)")                                         \
+    X(speedscope, "for speedscope.app")
+
+#define EXPORT_FORMAT_EXTERN(name, help) extern const struct export_format export_format_##name;
+EXPORT_FORMAT_LIST(EXPORT_FORMAT_EXTERN)
+#undef EXPORT_FORMAT_EXTERN
+
+extern const struct export_format *const export_formats[]; /* those of the list, NULL at the end */
 
 /* Formats that the Python package writes, since pyarrow has them: the package is run as a program. */
 

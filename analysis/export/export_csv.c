@@ -203,13 +203,13 @@ static int write_view(struct database *database, const char *name, FILE *out, st
     return database_error(database, message);
 }
 
-int export_csv(const void *request_untyped, FILE *out, struct varve_message *message)
+static int export_csv(const void *request_untyped, FILE *out, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
     return write_view(request->database, request->view, out, message);
 }
 
-int export_csv_folder(const void *request_untyped, const char *folder, struct varve_message *message)
+static int export_csv_folder(const void *request_untyped, const char *folder, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
     int error = VARVE_OK;
@@ -227,3 +227,11 @@ int export_csv_folder(const void *request_untyped, const char *folder, struct va
     }
     return error;
 }
+
+const struct export_format export_format_csv = {
+    .name = "csv",
+    .meaning = "A folder with a file NAME.csv for each table and view that readers of databases rely on, or one of "
+               "any name (--view). RFC 4180 with a line of names; NULL is an empty field, an empty text is quoted.",
+    .write = export_csv,
+    .write_folder = export_csv_folder,
+};

@@ -5,7 +5,7 @@
 #include "analysis/report/flamegraph.h"
 #include "base/error.h"
 
-int export_folded(const void *request_untyped, FILE *out, struct varve_message *message)
+static int export_folded(const void *request_untyped, FILE *out, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
     struct call_tree tree;
@@ -17,3 +17,13 @@ int export_folded(const void *request_untyped, FILE *out, struct varve_message *
     call_tree_free(&tree);
     return error;
 }
+
+const struct export_format export_format_folded = {
+    .name = "folded",
+    .meaning = "Stacks of one metric, a line each, as `flamegraph --folded --min-share 0` has them. Frames are those "
+               "of `tree`, without plumbing.",
+    .write = export_folded,
+    .takes_part = true,
+    .wants_domain = true,
+    .takes_metric = true,
+};

@@ -381,7 +381,7 @@ static void note_what_lacks(struct timeline *timeline)
     }
 }
 
-int export_perfetto(const void *request_untyped, FILE *out, struct varve_message *message)
+static int export_perfetto(const void *request_untyped, FILE *out, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
     struct timeline timeline = {.request = request, .is_empty = true};
@@ -406,3 +406,17 @@ int export_perfetto(const void *request_untyped, FILE *out, struct varve_message
     map_free(&timeline.calls);
     return database_error(database, message);
 }
+
+const struct export_format export_format_perfetto = {
+    .name = "perfetto",
+    .meaning = "A trace for ui.perfetto.dev. Of each process counters of live bytes by domain, of what caching "
+               "allocators have allocated, active, reserved and requested on each device, and of resident memory, as "
+               "the views timeline_process and rss have them; segments and the largest blocks as slices, by device "
+               "and stream; on threads marks, calls of the CUDA driver, and stages of out-of-memory chains. Flows "
+               "join the call of the driver, the allocation of a segment, the segment and its release, and the "
+               "stages of one chain.",
+    .write = export_perfetto,
+    .is_binary = true,
+    .takes_part = true,
+    .takes_blocks = true,
+};

@@ -407,12 +407,7 @@ static void put_samples(struct writer *writer)
     export_note_stacks(writer->request, is_empty, has_stacks);
 }
 
-bool export_has_protobuf(void)
-{
-    return true;
-}
-
-int export_pprof(const void *request, FILE *out, struct varve_message *message)
+static int export_pprof(const void *request, FILE *out, struct varve_message *message)
 {
     struct writer writer = {.request = request};
     writer.path = memory_resize(NULL, FRAMES_MAX * sizeof(*writer.path));
@@ -437,3 +432,15 @@ int export_pprof(const void *request, FILE *out, struct varve_message *message)
     map_free(&writer.location_numbers);
     return database_error(writer.request->database, message);
 }
+
+const struct export_format export_format_pprof = {
+    .name = "pprof",
+    .meaning = "A gzipped profile.proto for `go tool pprof`, of one domain: alloc_objects, alloc_space, "
+               "inuse_objects, inuse_space (shown first) as in a heap profile of Go, and peak_space; a sample for "
+               "each call site of each process, labelled with domain and pid; whole stacks with inlined functions, "
+               "and modules with their build ids. Addresses are made up: modules lie one behind the other.",
+    .write = export_pprof,
+    .is_binary = true,
+    .takes_part = true,
+    .wants_domain = true,
+};

@@ -131,3 +131,17 @@ int export_by_python(const struct python_export *request, struct varve_message *
     return varve_message_set(message, VARVE_ERROR_FORMAT, "%.400s",
                              reason[0] != '\0' ? last_line(reason) : "Python was ended before it was done");
 }
+
+const struct export_format export_format_parquet = {
+    .name = "parquet",
+    .meaning = "Views below the folder FILE, as view=NAME/run=NAME/rank=N/device=N/part-N.parquet, for pandas, "
+               "DuckDB, Polars and Dask; other runs may be there already. That needs Python 3 with pandas and "
+               "pyarrow (see VARVE_PYTHON3).",
+    .is_by_python = true,
+};
+
+const struct export_format export_format_arrow = {
+    .name = "arrow",
+    .meaning = "The same folder as of parquet, in the format of Arrow's files.",
+    .is_by_python = true,
+};

@@ -7,6 +7,7 @@
 #include "analysis/export/export.h"
 
 #include "analysis/export/pickle_writer.h"
+#include "analysis/history/history.h"
 #include "analysis/base/memory_or_exit.h"
 
 #include <stdlib.h>
@@ -341,8 +342,10 @@ static void write_root(struct exporter *exporter)
     pickle_dict_end(&exporter->writer);
 }
 
-void export_pytorch(const struct history *history, FILE *out)
+static int export_pytorch(const void *history_untyped, FILE *out, struct varve_message *message)
 {
+    (void)message;
+    const struct history *history = history_untyped;
     struct exporter exporter = {.history = history,
                                 .text_memos = new_memos(history->text_count),
                                 .stack_memos = new_memos(history->stack_count)};
@@ -355,4 +358,13 @@ void export_pytorch(const struct history *history, FILE *out)
     pickle_write_end(&exporter.writer);
     free(exporter.text_memos);
     free(exporter.stack_memos);
+    return VARVE_OK;
 }
+
+const struct export_format export_format_pytorch = {
+    .name = "pytorch",
+    .meaning = "A snapshot pickle (protocol 4), as torch.cuda.memory._dump_snapshot writes it, for "
+               "pytorch.org/memory_viz and the readers of torch.cuda.memory; of a database or a snapshot. The default.",
+    .write_history = export_pytorch,
+    .is_binary = true,
+};

@@ -139,7 +139,7 @@ static int export_speedscope_walk(struct writer *writer, bool with_samples, stru
     return error;
 }
 
-int export_speedscope(const void *request_untyped, FILE *out, struct varve_message *message)
+static int export_speedscope(const void *request_untyped, FILE *out, struct varve_message *message)
 {
     const struct export_request *request = request_untyped;
     struct writer writer = {.out = out, .request = request};
@@ -153,3 +153,13 @@ int export_speedscope(const void *request_untyped, FILE *out, struct varve_messa
     map_free(&writer.frames);
     return error;
 }
+
+const struct export_format export_format_speedscope = {
+    .name = "speedscope",
+    .meaning = "JSON for www.speedscope.app, of one domain: five profiles, bytes live at the peak, allocated and "
+               "leaked, and the numbers of temporary and of all allocations. Stacks as in folded.",
+    .write = export_speedscope,
+    .takes_part = true,
+    .wants_domain = true,
+    .takes_metric = true,
+};

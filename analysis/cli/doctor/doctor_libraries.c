@@ -98,7 +98,7 @@ static void check_debug_files(struct doctor_lines *lines)
 /* What this varve was built with. */
 static void check_build(struct doctor_lines *lines)
 {
-    const bool has_screen = screen_missing() == NULL, has_protobuf = export_has_protobuf(),
+    const bool has_screen = screen_missing() == NULL, has_protobuf = export_format_pprof.refusal == NULL,
                has_page = page_check(NULL) == VARVE_OK;
     doctor_add(lines, "top_screen", there_or_missing(has_screen), "varve top prints single screens only (--once)",
                "apt install libncurses-dev, then build varve again", "built %s ncurses",

@@ -36,7 +36,7 @@ static bool is_protobuf(const char *format)
 static void check_format(const char *script, const char *format)
 {
     struct command_outcome outcome = command_run("export", "t.db", "--to", format, "-o", "file", "--force", NULL);
-    if (is_protobuf(format) && !export_has_protobuf()) {
+    if (is_protobuf(format) && export_format_pprof.refusal != NULL) {
         command_refused(outcome, format, "protobuf-c");
         return;
     }

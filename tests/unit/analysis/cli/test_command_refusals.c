@@ -122,7 +122,7 @@ static const char *const refusals[][2] = {
     {"export small.db --to folded -o new --blocks 3", "--blocks is for"},
     {"export small.db --to csv -o new --pid 3", "--domain and --pid"},
     {"export small.db --to pytorch -o new --domain block", "--domain and --pid"},
-    {"export small.db --to pprof -o new --metric peak", "--metric is for"},
+    {"export small.db --to pytorch -o new --metric peak", "--metric is for"},
     {"export small.db --to csv -o new --metric peak", "--metric is for"},
     {"export small.db --to pdf -o new", "pdf"},
     {"export small.db --to speedscope", "-o FILE is required"},
