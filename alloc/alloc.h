@@ -238,9 +238,12 @@ int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 
 /// It is never exceeded by a request; what is in use beyond a new limit stays. 0: none. Not a rule of PyTorch's.
 int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes);
 /// Other settings for later requests; what was decided stays. The limit is not among them (memory_fraction is
-/// not looked at). Errors: VARVE_ERROR_INVALID, with nothing changed.
+/// not looked at). Errors, with nothing changed: as of varve_alloc_open VARVE_ERROR_INVALID and UNSUPPORTED.
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message);
+/// What varve_alloc_set_config would answer. Threads: any.
+int varve_alloc_accepts_config(const struct varve_alloc *alloc, const struct varve_alloc_config *config,
+                               struct varve_message *message);
 /// Take the lock that every free takes, so that no memory is freed meanwhile; recursive. A fork while another
 /// thread holds it leaves it held in the child for good, like any lock.
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc);
@@ -446,8 +449,6 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
                         struct varve_message *message);
 /// Walk every structure and sum; VARVE_ERROR_CORRUPT with the first thing that is wrong.
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message);
-/// Memory that the allocator itself has mapped for its descriptors, in bytes.
-uint64_t varve_alloc_overhead(struct varve_alloc *alloc);
 
 #ifdef __cplusplus
 }

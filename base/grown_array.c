@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Arrays that grow by doubling: for things whose number nobody knows beforehand, in the half of trace/
- * that may use malloc.
- */
+/* Arrays that grow by doubling: for things whose number nobody knows beforehand. */
 #include "base/grown_array.h"
 
 #include <stdint.h>
@@ -21,7 +18,8 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
     while (grown < needed) {
         grown *= 2;
     }
-    void *moved = reallocarray(*array, grown, element_bytes);
+    /* Not reallocarray: a program's own malloc, which the front ends of the allocator meet, may have none. */
+    void *moved = realloc(*array, grown * element_bytes);
     if (moved == NULL) {
         return false;
     }

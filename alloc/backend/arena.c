@@ -28,6 +28,7 @@
  */
 #include "alloc/backend/backend.h"
 #include "alloc/policy/rounding.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,8 @@ struct arena {
         uint64_t largest;
         struct superblock *superblock;
     } * entries;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
 };
 
 /* Superblocks of all arenas fit into the global one. */
@@ -111,20 +113,7 @@ static bool is_empty(const struct superblock *superblock)
 
 static int arena_reserve(struct arena *arena, uint32_t count)
 {
-    uint32_t capacity = arena->capacity > 0 ? arena->capacity : 16;
-    if (count <= arena->capacity) {
-        return VARVE_OK;
-    }
-    while (capacity < count) {
-        capacity *= 2;
-    }
-    struct entry *grown = realloc(arena->entries, capacity * sizeof(*grown));
-    if (grown == NULL) {
-        return VARVE_ERROR_FULL;
-    }
-    arena->entries = grown;
-    arena->capacity = capacity;
-    return VARVE_OK;
+    return ARRAY_GROW(arena->entries, arena->capacity, count) ? VARVE_OK : VARVE_ERROR_FULL;
 }
 
 static bool arena_is_before(const struct superblock *superblock, const struct superblock *other)

@@ -190,14 +190,9 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
 static void buddy_count_segment(const struct varve_alloc *alloc, const struct block *block)
 {
     struct orders *orders = block->bins->backend;
-    if (block_pool(block) != &alloc->large || block->prev != NULL) {
-        return;
+    if (block_pool(block) == &alloc->large && block->prev == NULL) {
+        orders->segments[order_of(block_bytes_onwards(block))]++;
     }
-    uint64_t bytes = 0;
-    for (const struct block *part = block; part != NULL; part = part->next) {
-        bytes += part->size;
-    }
-    orders->segments[order_of(bytes)]++;
 }
 
 static void count_segments(const struct varve_alloc *alloc)

@@ -13,6 +13,7 @@
  */
 #include "alloc/backend/backend.h"
 #include "alloc/policy/rounding.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,18 +79,7 @@ static size_t piece_behind(const struct plan *plan, uint64_t addr)
 
 static int pieces_reserve(struct plan *plan, size_t more)
 {
-    size_t capacity = plan->capacity;
-    while (capacity < plan->count + more) {
-        capacity = capacity * 2 + 64;
-    }
-    struct block **grown =
-        capacity == plan->capacity ? plan->pieces : realloc(plan->pieces, capacity * sizeof(struct block *));
-    if (grown == NULL) {
-        return VARVE_ERROR_FULL;
-    }
-    plan->pieces = grown;
-    plan->capacity = capacity;
-    return VARVE_OK;
+    return ARRAY_GROW(plan->pieces, plan->capacity, plan->count + more) ? VARVE_OK : VARVE_ERROR_FULL;
 }
 
 static void piece_put(struct varve_alloc *alloc, struct plan *plan, struct block *block)

@@ -54,12 +54,8 @@ static int allocator_check_neighbours(const struct varve_alloc *alloc, const str
 static void allocator_check_add_segment(const struct block *block, struct sums *sums, bool is_small)
 {
     if (block->prev == NULL && block->expandable == NULL) {
-        uint64_t bytes = 0;
-        for (const struct block *part = block; part != NULL; part = part->next) {
-            bytes += part->size;
-        }
         sums->segments[is_small]++;
-        sums->oversize_segments += bytes >= sums->oversize;
+        sums->oversize_segments += block_bytes_onwards(block) >= sums->oversize;
         sums->private_segments += block_pool(block)->owner != NULL;
     }
     if (block->is_mapped) {

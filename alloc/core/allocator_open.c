@@ -13,8 +13,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define MIB (UINT64_C(1) << 20)
-
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc)
 {
     alloc_lock(alloc);
@@ -33,28 +31,8 @@ void varve_alloc_options_init(struct varve_alloc_options *options)
     varve_alloc_config_init(&options->config);
 }
 
-/* The device can do what policy and configuration want of it. */
-static int check_device(const struct varve_alloc_options *options, struct varve_message *message)
-{
-    const struct varve_device_ops *ops = options->device->ops;
-    uint64_t unit = options->config.large_segment_size;
-    if (options->config.expandable_segments && ops->vmm_reserve == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "expandable_segments: device %s has no virtual memory", ops->name);
-    }
-    if (options->config.expandable_segments && ops->vmm_granularity != 0 && unit % ops->vmm_granularity != 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "expandable_segments: device %s maps memory in pieces of %" PRIu64
-                                 " bytes; large_segment_size is %" PRIu64
-                                 ": set large_segment_size_mb to a multiple of %" PRIu64,
-                                 ops->name, ops->vmm_granularity, unit, (ops->vmm_granularity + MIB - 1) / MIB);
-    }
-    return VARVE_OK;
-}
-
 static int allocator_open_check_options(const struct varve_alloc_options *options, struct varve_message *message)
 {
-    int error;
     if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "an allocator needs a device numbered 0 to 255");
     }
@@ -64,13 +42,7 @@ static int allocator_open_check_options(const struct varve_alloc_options *option
                                  "there is no policy '%s'; there are:" POLICY_LIST(POLICY_TEXT), options->policy);
 #undef POLICY_TEXT
     }
-    if (options->config.graph_capture_record_stream_reuse) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
-                                 "which no device here knows");
-    }
-    error = check_device(options, message);
-    return error != VARVE_OK ? error : varve_alloc_config_check(&options->config, message);
+    return settings_check(&options->config, options->device, message);
 }
 
 static int open_backend(struct varve_alloc *alloc, const char *text, struct varve_message *message)
@@ -135,11 +107,7 @@ static void release_segment_of(struct varve_alloc *alloc, struct block *block)
         alloc->policy->backend->abandon(alloc, block);
         return;
     }
-    uint64_t bytes = 0;
-    for (const struct block *part = block; part != NULL; part = part->next) {
-        bytes += part->size;
-    }
-    alloc->device->ops->segment_free(alloc->device, block->addr, bytes);
+    alloc->device->ops->segment_free(alloc->device, block->addr, block_bytes_onwards(block));
 }
 
 void varve_alloc_close(struct varve_alloc *alloc)

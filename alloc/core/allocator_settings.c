@@ -6,6 +6,10 @@
 #include "alloc/core/allocator_emit.h"
 #include "alloc/policy/pytorch_rules.h"
 
+#include <inttypes.h>
+
+#define MIB (UINT64_C(1) << 20)
+
 /* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */
 enum config_number {
     CONFIG_LIMIT = 1,
@@ -78,15 +82,6 @@ int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes)
     return VARVE_OK;
 }
 
-static uint64_t allocator_settings_segment_bytes(const struct block *first)
-{
-    uint64_t bytes = 0;
-    for (const struct block *block = first; block != NULL; block = block->next) {
-        bytes += block->size;
-    }
-    return bytes;
-}
-
 /* What counts as oversize has changed, and with it how many blocks and segments are. */
 static void count_oversize(struct varve_alloc *alloc, uint64_t size)
 {
@@ -95,7 +90,7 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
     int64_t blocks = 0, segments = 0;
     while ((block = walk_next(alloc, &walk)) != NULL) {
         blocks += block->is_allocated && block->size >= size;
-        segments += block->expandable == NULL && block->prev == NULL && allocator_settings_segment_bytes(block) >= size;
+        segments += block->expandable == NULL && block->prev == NULL && block_bytes_onwards(block) >= size;
     }
     stat_become(&alloc->counters.others.oversize_allocations, blocks);
     stat_become(&alloc->counters.others.oversize_segments, segments);
@@ -113,10 +108,40 @@ void settings_apply(struct varve_alloc *alloc, const struct varve_alloc_config *
         config->max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config->max_split_size;
 }
 
+int settings_check(const struct varve_alloc_config *config, const struct varve_device *device,
+                   struct varve_message *message)
+{
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t unit = config->large_segment_size;
+    if (config->graph_capture_record_stream_reuse) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
+                                 "which no device here knows");
+    }
+    if (config->expandable_segments && ops->vmm_reserve == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "expandable_segments: device %s has no virtual memory", ops->name);
+    }
+    if (config->expandable_segments && ops->vmm_granularity != 0 && unit % ops->vmm_granularity != 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "expandable_segments: device %s maps memory in pieces of %" PRIu64
+                                 " bytes; large_segment_size is %" PRIu64
+                                 ": set large_segment_size_mb to a multiple of %" PRIu64,
+                                 ops->name, ops->vmm_granularity, unit, (ops->vmm_granularity + MIB - 1) / MIB);
+    }
+    return varve_alloc_config_check(config, message);
+}
+
+int varve_alloc_accepts_config(const struct varve_alloc *alloc, const struct varve_alloc_config *config,
+                               struct varve_message *message)
+{
+    return settings_check(config, alloc->device, message);
+}
+
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message)
 {
-    int error = varve_alloc_config_check(config, message);
+    int error = settings_check(config, alloc->device, message);
     if (error != VARVE_OK) {
         return error;
     }

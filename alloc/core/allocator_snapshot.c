@@ -5,6 +5,7 @@
  */
 #include "alloc/core/allocator_state.h"
 #include "alloc/core/allocator_emit.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 
@@ -19,14 +20,8 @@ static int heads_add(struct heads *heads, const struct block *block)
     if (!block_begins_range(block)) {
         return VARVE_OK;
     }
-    if (heads->count == heads->capacity) {
-        size_t capacity = heads->capacity * 2 + 64;
-        const struct block **grown = realloc(heads->items, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        heads->items = grown;
-        heads->capacity = capacity;
+    if (!ARRAY_GROW(heads->items, heads->capacity, heads->count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     heads->items[heads->count++] = block;
     for (const struct block *part = block; part != NULL && part->is_mapped; part = part->next) {

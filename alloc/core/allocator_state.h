@@ -98,16 +98,18 @@ struct varve_alloc {
     struct expandable *expandables;
     uint32_t segment_id;
     uint64_t *streams; /* handles by number */
-    uint32_t stream_count, stream_capacity;
+    uint32_t stream_count;
+    size_t stream_capacity;
 
     /* stream_use.c */
     struct event_queue *queues; /* by stream */
-    uint32_t queue_count, queue_capacity;
+    uint32_t queue_count;
+    size_t queue_capacity;
     uint64_t pending_events;
     struct block *deferred, *deferred_last; /* freed during a capture, linked by `right` */
     struct stream_use *spare_uses;
     uint64_t *spare_events;
-    uint32_t spare_event_count, spare_event_capacity;
+    size_t spare_event_count, spare_event_capacity;
 
     struct alloc_counters counters;
 

@@ -209,14 +209,3 @@ int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc)
 {
     return allocator_stats_figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
 }
-
-uint64_t varve_alloc_overhead(struct varve_alloc *alloc)
-{
-    alloc_lock(alloc);
-    uint64_t bytes = alloc->slab.region_bytes + alloc->map.mapped_bytes;
-    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
-        bytes += pool->index.mapped_bytes;
-    }
-    alloc_unlock(alloc);
-    return bytes;
-}

@@ -31,8 +31,8 @@ struct parse {
 
 struct option {
     const char *name;
-    /* Read the value at token *at, set the field, move *at behind the value. */
-    int (*read)(const struct parse *parse, const struct option *option, size_t *at);
+    /* Read the value that begins at token `at` and set the field. */
+    int (*read)(const struct parse *parse, const struct option *option, size_t at);
     size_t field;     /* offset in struct varve_alloc_config, or NO_FIELD */
     uint64_t at_most; /* larger values are cut to it */
     bool is_early;    /* read before the others */
@@ -72,103 +72,95 @@ static void *field_of(const struct parse *parse, const struct option *option)
 
 /* ---- Values ---- */
 
-static int read_bool(const struct parse *parse, const struct option *option, size_t *at)
+static int read_bool(const struct parse *parse, const struct option *option, size_t at)
 {
-    bool is_true = config_tokens_is(parse->tokens, *at, "True");
-    if (!is_true && !config_tokens_is(parse->tokens, *at, "False")) {
-        return config_text_fail(parse, *at, "True or False");
+    bool is_true = config_tokens_is(parse->tokens, at, "True");
+    if (!is_true && !config_tokens_is(parse->tokens, at, "False")) {
+        return config_text_fail(parse, at, "True or False");
     }
     if (option->field != NO_FIELD) {
         *(bool *)field_of(parse, option) = is_true;
     }
-    ++*at;
     return VARVE_OK;
 }
 
-static int read_large_segment(const struct parse *parse, const struct option *option, size_t *at)
+static int read_large_segment(const struct parse *parse, const struct option *option, size_t at)
 {
     uint64_t number;
-    if (!config_text_number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB ||
+    if (!config_text_number_at(parse, at, &number) || number < LARGE_SEGMENT_MIN_MIB ||
         number > LARGE_SEGMENT_MAX_MIB) {
-        return config_text_fail(parse, *at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
+        return config_text_fail(parse, at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
                                 LARGE_SEGMENT_MAX_MIB);
     }
     *(uint64_t *)field_of(parse, option) = number * MIB;
-    ++*at;
     return VARVE_OK;
 }
 
-static int read_large_size(const struct parse *parse, const struct option *option, size_t *at)
+static int read_large_size(const struct parse *parse, const struct option *option, size_t at)
 {
     uint64_t minimum = parse->config->large_segment_size / MIB;
     uint64_t number;
-    if (!config_text_number_at(parse, *at, &number) || number < minimum) {
-        return config_text_fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,",
+    if (!config_text_number_at(parse, at, &number) || number < minimum) {
+        return config_text_fail(parse, at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,",
                                 minimum);
     }
     if (number > option->at_most) {
         number = option->at_most;
     }
     *(uint64_t *)field_of(parse, option) = number * MIB;
-    ++*at;
     return VARVE_OK;
 }
 
-static int read_threshold(const struct parse *parse, const struct option *option, size_t *at)
+static int read_threshold(const struct parse *parse, const struct option *option, size_t at)
 {
     double real;
-    if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real > 0 && real < 1)) {
-        return config_text_fail(parse, *at, "a number above 0 and below 1");
+    if (!config_text_real(config_tokens_text(parse->tokens, at), &real) || !(real > 0 && real < 1)) {
+        return config_text_fail(parse, at, "a number above 0 and below 1");
     }
     *(double *)field_of(parse, option) = real;
-    ++*at;
     return VARVE_OK;
 }
 
-static int config_text_read_fraction(const struct parse *parse, const struct option *option, size_t *at)
+static int config_text_read_fraction(const struct parse *parse, const struct option *option, size_t at)
 {
     double real;
-    if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real >= 0 && real <= 1)) {
-        return config_text_fail(parse, *at, "a number from 0 to 1");
+    if (!config_text_real(config_tokens_text(parse->tokens, at), &real) || !(real >= 0 && real <= 1)) {
+        return config_text_fail(parse, at, "a number from 0 to 1");
     }
     *(double *)field_of(parse, option) = real;
-    ++*at;
     return VARVE_OK;
 }
 
-static int read_backend(const struct parse *parse, const struct option *option, size_t *at)
+static int read_backend(const struct parse *parse, const struct option *option, size_t at)
 {
     (void)option;
-    if (config_tokens_is(parse->tokens, *at, "cudaMallocAsync") ||
-        config_tokens_is(parse->tokens, *at, "hipMallocAsync")) {
-        return config_text_fail(parse, *at, "native (the driver's own pools are the policy cuda-async)");
+    if (config_tokens_is(parse->tokens, at, "cudaMallocAsync") ||
+        config_tokens_is(parse->tokens, at, "hipMallocAsync")) {
+        return config_text_fail(parse, at, "native (the driver's own pools are the policy cuda-async)");
     }
-    if (!config_tokens_is(parse->tokens, *at, "native")) {
-        return config_text_fail(parse, *at, "native (others are not supported)");
+    if (!config_tokens_is(parse->tokens, at, "native")) {
+        return config_text_fail(parse, at, "native (others are not supported)");
     }
-    ++*at;
     return VARVE_OK;
 }
 
-static int read_thread_count(const struct parse *parse, const struct option *option, size_t *at)
+static int read_thread_count(const struct parse *parse, const struct option *option, size_t at)
 {
     (void)option;
     uint64_t number;
-    if (!config_text_number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
-        return config_text_fail(parse, *at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
+    if (!config_text_number_at(parse, at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
+        return config_text_fail(parse, at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
     }
-    ++*at;
     return VARVE_OK;
 }
 
-static int read_reserve(const struct parse *parse, const struct option *option, size_t *at)
+static int read_reserve(const struct parse *parse, const struct option *option, size_t at)
 {
     (void)option;
     uint64_t number;
-    if (!config_text_number_at(parse, *at, &number) || number == 0) {
-        return config_text_fail(parse, *at, "a whole number of MiB, 1 or more,");
+    if (!config_text_number_at(parse, at, &number) || number == 0) {
+        return config_text_fail(parse, at, "a whole number of MiB, 1 or more,");
     }
-    ++*at;
     return VARVE_OK;
 }
 
@@ -212,33 +204,31 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
     return VARVE_OK;
 }
 
-static int read_divisions(const struct parse *parse, const struct option *option, size_t *at)
+static int read_divisions(const struct parse *parse, const struct option *option, size_t at)
 {
     uint64_t *divisions = field_of(parse, option);
     uint64_t value;
-    if (!config_tokens_is(parse->tokens, *at, "[")) {
-        if (!config_text_number_at(parse, *at, &value) || !is_power_of_two(value)) {
-            return config_text_fail(parse, *at, "a power of two, or a table \"[size:divisions,...]\",");
+    if (!config_tokens_is(parse->tokens, at, "[")) {
+        if (!config_text_number_at(parse, at, &value) || !is_power_of_two(value)) {
+            return config_text_fail(parse, at, "a power of two, or a table \"[size:divisions,...]\",");
         }
         config_text_fill(divisions, 0, VARVE_ALLOC_DIVISIONS, value);
-        ++*at;
         return VARVE_OK;
     }
-    ++*at;
+    at++;
     bool is_first = true;
     size_t last = 0;
-    while (!config_tokens_is(parse->tokens, *at, "]")) {
-        int error = read_division(parse, divisions, at, &last, &is_first);
+    while (!config_tokens_is(parse->tokens, at, "]")) {
+        int error = read_division(parse, divisions, &at, &last, &is_first);
         if (error) {
             return error;
         }
-        if (config_tokens_is(parse->tokens, *at, ",")) {
-            ++*at;
-        } else if (!config_tokens_is(parse->tokens, *at, "]")) {
-            return config_text_fail(parse, *at, "\",\" or \"]\"");
+        if (config_tokens_is(parse->tokens, at, ",")) {
+            at++;
+        } else if (!config_tokens_is(parse->tokens, at, "]")) {
+            return config_text_fail(parse, at, "\",\" or \"]\"");
         }
     }
-    ++*at;
     return VARVE_OK;
 }
 
@@ -357,14 +347,11 @@ static int read_options(struct parse *parse, bool is_early)
             return config_text_fail(parse, at, "\":\" and a value");
         }
         at++;
-        if (option->is_early == is_early) {
-            int error = option->read(parse, option, &at);
-            if (error) {
-                return error;
-            }
-        } else {
-            at = value_end(tokens, at);
+        int error = option->is_early == is_early ? option->read(parse, option, at) : VARVE_OK;
+        if (error != VARVE_OK) {
+            return error;
         }
+        at = value_end(tokens, at);
         if (at < tokens->count && !config_tokens_is(tokens, at, ",")) {
             return config_text_fail(parse, at, "\",\" or the end");
         }

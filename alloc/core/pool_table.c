@@ -6,6 +6,7 @@
 #include "alloc/core/allocator_emit.h"
 #include "alloc/core/allocator_state.h"
 #include "base/error.h"
+#include "base/grown_array.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 
@@ -167,14 +168,8 @@ static int number_stream(struct varve_alloc *alloc, uint64_t stream, uint16_t *n
         *number_out = STREAM_NUMBER_MAX;
         return VARVE_OK;
     }
-    if (alloc->stream_count == alloc->stream_capacity) {
-        uint32_t capacity = alloc->stream_capacity * 2 + 16;
-        uint64_t *grown = realloc(alloc->streams, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        alloc->streams = grown;
-        alloc->stream_capacity = capacity;
+    if (!ARRAY_GROW(alloc->streams, alloc->stream_capacity, alloc->stream_count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     *number_out = (uint16_t)alloc->stream_count;
     alloc->streams[alloc->stream_count++] = stream;

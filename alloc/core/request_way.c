@@ -31,7 +31,7 @@ HOT const struct alloc_policy *policy_of_request(struct varve_alloc *alloc, uint
                : alloc->policy;
 }
 
-static int request_way_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     const struct alloc_policy *policy = policy_of_request(alloc, stream);
     uint64_t rounded = POLICY_CALL(policy, block_size, &alloc->config, bytes);
@@ -47,11 +47,6 @@ static int request_way_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64
     request->stage = VARVE_ALLOC_STAGE_CACHE;
     request->message = NULL;
     return bins != NULL ? VARVE_OK : VARVE_ERROR_FULL;
-}
-
-int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
-{
-    return request_way_prepare(alloc, bytes, stream, request);
 }
 
 HOT bool has_reserve(const struct varve_alloc *alloc)
@@ -451,7 +446,7 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
                                                    struct varve_message *message, struct request *request,
                                                    struct block **block_out)
 {
-    int error = request_way_prepare(alloc, bytes, stream, request);
+    int error = request_prepare(alloc, bytes, stream, request);
     request->message = message;
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for a new stream");

@@ -98,6 +98,9 @@ void share_close(struct varve_alloc *alloc);
 
 /// Record the settings that are in force, so that a trace explains the decisions after them.
 void settings_emit(struct varve_alloc *alloc);
+/// May an allocator on that device have them? Errors: those of varve_alloc_set_config.
+int settings_check(const struct varve_alloc_config *config, const struct varve_device *device,
+                   struct varve_message *message);
 /// Take over settings, which were checked, and what follows from them.
 void settings_apply(struct varve_alloc *alloc, const struct varve_alloc_config *config);
 /// Bytes of a fraction of the device's memory, at least 1; 0: no limit.

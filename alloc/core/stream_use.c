@@ -12,6 +12,7 @@
 #include "alloc/core/block_links.h"
 #include "alloc/core/allocator_counters.h"
 #include "alloc/core/allocator_emit.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,14 +66,8 @@ static struct event_queue *queue_of(struct varve_alloc *alloc, uint64_t stream)
     if (at < alloc->queue_count && alloc->queues[at].stream == stream) {
         return &alloc->queues[at];
     }
-    if (alloc->queue_count == alloc->queue_capacity) {
-        uint32_t capacity = alloc->queue_capacity * 2 + 8;
-        struct event_queue *grown = realloc(alloc->queues, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return NULL;
-        }
-        alloc->queues = grown;
-        alloc->queue_capacity = capacity;
+    if (!ARRAY_GROW(alloc->queues, alloc->queue_capacity, alloc->queue_count + 1)) {
+        return NULL;
     }
     memmove(&alloc->queues[at + 1], &alloc->queues[at], (alloc->queue_count - at) * sizeof(alloc->queues[0]));
     alloc->queue_count++;
@@ -111,15 +106,9 @@ static int event_acquire(struct varve_alloc *alloc, uint64_t *event_out)
 
 static void event_release(struct varve_alloc *alloc, uint64_t event)
 {
-    if (alloc->spare_event_count == alloc->spare_event_capacity) {
-        uint32_t capacity = alloc->spare_event_capacity * 2 + 64;
-        uint64_t *grown = realloc(alloc->spare_events, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            alloc->device->ops->event_destroy(alloc->device, event);
-            return;
-        }
-        alloc->spare_events = grown;
-        alloc->spare_event_capacity = capacity;
+    if (!ARRAY_GROW(alloc->spare_events, alloc->spare_event_capacity, alloc->spare_event_count + 1)) {
+        alloc->device->ops->event_destroy(alloc->device, event);
+        return;
     }
     alloc->spare_events[alloc->spare_event_count++] = event;
 }

@@ -170,7 +170,7 @@ static void cuda_close(struct varve_device *device)
         cuda_programs_close(cuda);
         cuda_transfers_close(cuda);
         cuda_memory_close(cuda);
-        for (uint32_t i = 0; i < cuda->event_capacity; i++) {
+        for (size_t i = 0; i < cuda->event_capacity; i++) {
             if (cuda->events[i]) {
                 cuda->driver->event_destroy(cuda->events[i]);
             }
@@ -307,7 +307,7 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
                      struct varve_device **device_out, struct varve_message *message)
 {
     struct cuda_device *cuda = calloc(1, sizeof(*cuda));
-    if (!cuda || cuda_forks_watch() != VARVE_OK) {
+    if (!cuda || fork_count_begin() != VARVE_OK) {
         free(cuda);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cuda: no memory for a device");
     }
@@ -315,7 +315,7 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
     cuda->ops = cuda_ops;
     cuda->table.device = (struct varve_device){&cuda->ops, options->index};
     cuda->table.hooks = &cuda_hooks;
-    cuda->forks = cuda_forks();
+    cuda->forks = fork_count();
     cuda->has_limit = options->limit_bytes != 0;
     int error = device_find(cuda, options, message);
     if (error != VARVE_OK) {

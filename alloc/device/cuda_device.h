@@ -19,6 +19,7 @@
 
 #include "alloc/device/cuda_driver.h"
 #include "alloc/device/device_operations.h"
+#include "base/fork_count.h"
 
 /* A segment that other processes may open; this one opens it by a look into the table. */
 struct cuda_export {
@@ -38,13 +39,15 @@ struct cuda_device {
     cuda_result gone; /* atomic: how the driver, or the context with all that was in it, has ended */
     /* Guarded by the table's mutex: */
     cuda_event *events; /* by slot of the table's events: they serve the slot's next owner again */
-    uint32_t event_capacity;
+    size_t event_capacity;
     cuda_pool pool;          /* NULL: not asked for yet */
     cuda_stream join_stream; /* likewise */
     struct cuda_export *exports;
-    uint32_t export_count, export_capacity;
+    uint32_t export_count;
+    size_t export_capacity;
     cuda_module *programs;
     uint32_t program_count;
+    size_t program_capacity;
     bool has_peer[DEVICE_INDEX_MAX + 1]; /* by index: its primary context is retained */
 };
 
@@ -60,7 +63,7 @@ static inline struct cuda_device *cuda_of_table(const struct device_table *table
 
 static inline bool cuda_is_inherited(const struct cuda_device *cuda)
 {
-    return cuda_forks() != cuda->forks;
+    return fork_count() != cuda->forks;
 }
 
 /// As varve_cuda_open, on any driver; it must outlive the device.

@@ -31,37 +31,6 @@ static struct {
     pid_t pid;
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
-/* ---- forks ---- */
-
-/* They are counted instead of asking for the process's id at every operation: a system call costs as much as
- * the operation. */
-static struct {
-    pthread_once_t once;
-    int error;
-    uint32_t count; /* atomic */
-} forks = {.once = PTHREAD_ONCE_INIT};
-
-static void cuda_driver_fork_count(void)
-{
-    __atomic_add_fetch(&forks.count, 1, __ATOMIC_RELAXED);
-}
-
-static void forks_watch_once(void)
-{
-    forks.error = pthread_atfork(NULL, NULL, cuda_driver_fork_count) == 0 ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-}
-
-int cuda_forks_watch(void)
-{
-    pthread_once(&forks.once, forks_watch_once);
-    return forks.error;
-}
-
-uint32_t cuda_forks(void)
-{
-    return __atomic_load_n(&forks.count, __ATOMIC_RELAXED);
-}
-
 /* ---- results ---- */
 
 struct result {

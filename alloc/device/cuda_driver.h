@@ -255,11 +255,6 @@ struct cuda_driver {
 int cuda_driver_load(const struct cuda_driver **driver_out, struct varve_message *message);
 /// UUID and name of a device; zeros and "" where the driver, which must be loaded, does not say.
 void cuda_driver_identify(cuda_ordinal device, unsigned char uuid_out[16], char *name_out, size_t name_bytes);
-/// Forks from the process that called cuda_forks_watch first down to this one: who finds another number than
-/// before is a child. Threads: any. Costs a load.
-uint32_t cuda_forks(void);
-/// Errors: VARVE_ERROR_NO_MEMORY.
-int cuda_forks_watch(void);
 /// The enum varve_error for a result; 0 for success.
 int cuda_driver_error(cuda_result result);
 /// "CUDA_ERROR_NAME (its text)", or the number, in `text`.

@@ -8,11 +8,10 @@
  * and can't be asked, and the attempt would end the capture. Both are refused before the driver hears of it.
  */
 #include "alloc/device/cuda_device.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define EVENTS_FIRST 64U
 
 int cuda_capture_check(struct cuda_device *cuda, uint64_t stream)
 {
@@ -52,21 +51,9 @@ static cuda_event event_of(const struct cuda_device *cuda, uint64_t event)
 
 static int events_reserve(struct cuda_device *cuda, uint32_t index)
 {
-    uint32_t capacity = cuda->event_capacity ? cuda->event_capacity : EVENTS_FIRST;
-    if (index < cuda->event_capacity) {
-        return VARVE_OK;
-    }
-    while (capacity <= index) {
-        capacity *= 2;
-    }
-    cuda_event *grown = realloc(cuda->events, capacity * sizeof(cuda_event));
-    if (!grown) {
-        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
-    }
-    memset(grown + cuda->event_capacity, 0, (capacity - cuda->event_capacity) * sizeof(cuda_event));
-    cuda->events = grown;
-    cuda->event_capacity = capacity;
-    return VARVE_OK;
+    return ARRAY_COVER(cuda->events, cuda->event_capacity, index)
+               ? VARVE_OK
+               : DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
 }
 
 int cuda_event_make(struct device_table *table, uint32_t index)

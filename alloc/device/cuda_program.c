@@ -5,6 +5,7 @@
  * it into its graph.
  */
 #include "alloc/device/cuda_device.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 
@@ -27,12 +28,10 @@ static int cuda_program_program_load(struct device_table *table, struct device_c
     if (error != VARVE_OK) {
         return error;
     }
-    cuda_module *grown = realloc(cuda->programs, (cuda->program_count + 1) * sizeof(cuda_module));
-    if (grown == NULL) {
+    if (!ARRAY_GROW(cuda->programs, cuda->program_capacity, cuda->program_count + 1)) {
         cuda->driver->module_unload(module);
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NO_MEMORY, "no memory to note a program");
     }
-    cuda->programs = grown;
     cuda->programs[cuda->program_count++] = module;
     *(uint64_t *)call->out = (uint64_t)(uintptr_t)module;
     return VARVE_OK;

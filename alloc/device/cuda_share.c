@@ -9,11 +9,10 @@
  * ops table.
  */
 #include "alloc/device/cuda_device.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORTS_FIRST 8U
 
 _Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the driver's handle is all of it");
 
@@ -105,29 +104,12 @@ void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr)
     }
 }
 
-/* An entry of the table, not counted yet. */
-static struct cuda_export *export_reserve(struct cuda_device *cuda)
-{
-    if (cuda->export_count == cuda->export_capacity) {
-        uint32_t capacity = cuda->export_capacity ? cuda->export_capacity * 2 : EXPORTS_FIRST;
-        struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
-        if (!grown) {
-            varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_NO_MEMORY,
-                              "no memory for the entry of an export");
-            return NULL;
-        }
-        cuda->exports = grown;
-        cuda->export_capacity = capacity;
-    }
-    return &cuda->exports[cuda->export_count];
-}
-
 static int export_make(struct cuda_device *cuda, const struct device_range *segment)
 {
-    struct cuda_export *made = export_reserve(cuda);
-    if (!made) {
-        return VARVE_ERROR_NO_MEMORY;
+    if (!ARRAY_GROW(cuda->exports, cuda->export_capacity, cuda->export_count + 1)) {
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an export");
     }
+    struct cuda_export *made = &cuda->exports[cuda->export_count];
     struct cuda_ipc_memory memory;
     int error =
         cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr), "cuIpcGetMemHandle of %llu bytes at %#llx",

@@ -9,11 +9,10 @@
  * the last one that it has.
  */
 #include "alloc/device/device_resources.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define STREAMS_FIRST 8U
 
 static const char *device_resources_kind_name(enum device_range_kind kind)
 {
@@ -509,15 +508,9 @@ struct device_stream *resources_stream_acquire(struct device_resources *resource
     if (found) {
         return found;
     }
-    if (resources->stream_count == resources->stream_capacity) {
-        size_t capacity = resources->stream_capacity ? resources->stream_capacity * 2 : STREAMS_FIRST;
-        struct device_stream *grown = realloc(resources->streams, capacity * sizeof(*grown));
-        if (!grown) {
-            varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
-            return NULL;
-        }
-        resources->streams = grown;
-        resources->stream_capacity = capacity;
+    if (!ARRAY_GROW(resources->streams, resources->stream_capacity, resources->stream_count + 1)) {
+        varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
+        return NULL;
     }
     size_t position = device_resources_stream_position(resources, stream);
     found = &resources->streams[position];
@@ -531,16 +524,9 @@ struct device_stream *resources_stream_acquire(struct device_resources *resource
 
 int resources_created_reserve(struct device_resources *resources)
 {
-    if (resources->created_count == resources->created_capacity) {
-        size_t capacity = resources->created_capacity ? resources->created_capacity * 2 : STREAMS_FIRST;
-        uint64_t *grown = realloc(resources->created, capacity * sizeof(*grown));
-        if (!grown) {
-            return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
-        }
-        resources->created = grown;
-        resources->created_capacity = capacity;
-    }
-    return 0;
+    return ARRAY_GROW(resources->created, resources->created_capacity, resources->created_count + 1)
+               ? 0
+               : DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
 }
 
 void resources_created_enter(struct device_resources *resources, uint64_t stream)

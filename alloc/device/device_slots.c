@@ -5,26 +5,11 @@
  * any more instead of naming its successor. Called by the resource table.
  */
 #include "alloc/device/device_slots.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 
-#define SLOTS_FIRST 64U
 #define SLOTS_MAX ((uint32_t)1 << 31)
-
-static bool slots_grow(struct device_slots *slots)
-{
-    uint32_t capacity = slots->capacity ? slots->capacity * 2 : SLOTS_FIRST;
-    if (slots->capacity >= SLOTS_MAX) {
-        return false;
-    }
-    struct device_slot *grown = realloc(slots->slots, capacity * sizeof(*grown));
-    if (!grown) {
-        return false;
-    }
-    slots->slots = grown;
-    slots->capacity = capacity;
-    return true;
-}
 
 struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
 {
@@ -37,7 +22,7 @@ struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
         generation = slot->generation;
         slots->spare = slot->next;
     } else {
-        if (slots->count == slots->capacity && !slots_grow(slots)) {
+        if (slots->count == SLOTS_MAX || !ARRAY_GROW(slots->slots, slots->capacity, slots->count + 1)) {
             return NULL;
         }
         index = slots->count++;

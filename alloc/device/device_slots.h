@@ -24,7 +24,8 @@ struct device_slot {
 
 struct device_slots {
     struct device_slot *slots;
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     uint32_t spare; /* index + 1 */
     uint32_t live;
 };

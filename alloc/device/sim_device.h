@@ -47,7 +47,6 @@ int sim_pool_take(struct sim_pool *pool, const struct sim_pool_place *place);
 int sim_pool_give_back(struct sim_pool *pool, uint64_t offset, uint64_t bytes);
 /// Give up whole steps that are free, the highest first, until `most` bytes have gone; how many have.
 uint64_t sim_pool_shrink(struct sim_pool *pool, uint64_t most);
-uint64_t sim_pool_bytes(uint64_t bytes); /* that a request takes */
 void sim_pool_close(struct sim_pool *pool);
 
 /*
@@ -118,8 +117,5 @@ int sim_leave(struct device_table *table, struct device_call *call, int result);
 void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes);
 /// What a call takes on the device that was measured; 0 for calls of which there is no figure.
 uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes);
-/// What a copy in that direction and a fill take, of all their bytes.
-uint64_t sim_copy_ns(enum varve_copy_direction direction, uint64_t bytes);
-uint64_t sim_fill_ns(uint64_t bytes);
 
 #endif

@@ -69,14 +69,9 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
     return ns[at - 1] + (uint64_t)(slope * (double)(bytes - cost_bytes[at - 1]));
 }
 
-uint64_t sim_copy_ns(enum varve_copy_direction direction, uint64_t bytes)
+static uint64_t sim_transfer_ns(uint64_t bytes, uint64_t rate)
 {
-    return bytes == 0 ? 0 : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)copy_rates[direction]);
-}
-
-uint64_t sim_fill_ns(uint64_t bytes)
-{
-    return bytes == 0 ? 0 : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / FILL_RATE);
+    return bytes == 0 ? 0 : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)rate);
 }
 
 /* The error that a script wants of this call, or 0. */
@@ -122,9 +117,9 @@ int sim_leave(struct device_table *table, struct device_call *call, int result)
 {
     struct sim_device *sim = sim_of(&table->device);
     if (result >= 0 && call->copy && sim->options.has_latency) {
-        sim->clock_ns += call->bytes ? sim_copy_ns(call->copy->direction, call->bytes) : 0;
+        sim->clock_ns += sim_transfer_ns(call->bytes, copy_rates[call->copy->direction]);
     } else if (result >= 0 && call->fill && sim->options.has_latency) {
-        sim->clock_ns += sim_fill_ns(call->bytes);
+        sim->clock_ns += sim_transfer_ns(call->bytes, FILL_RATE);
     } else if (result >= 0 && is_call(call->kind)) {
         sim_charge(sim, call->kind, call->bytes);
     }

@@ -11,6 +11,7 @@
 #include "alloc/device/sim_device.h"
 
 #include "alloc/device/device_operations.h"
+#include "base/grown_array.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -59,14 +60,8 @@ static bool find_gap(struct sim_chunk *chunk, uint64_t bytes, uint64_t *addr_out
 
 static int put_part(struct sim_chunk *chunk, size_t position, uint64_t addr, uint64_t bytes)
 {
-    if (chunk->count == chunk->capacity) {
-        size_t capacity = chunk->capacity * 2 + 4;
-        struct sim_part *grown = realloc(chunk->parts, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        chunk->parts = grown;
-        chunk->capacity = capacity;
+    if (!ARRAY_GROW(chunk->parts, chunk->capacity, chunk->count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     for (size_t i = chunk->count; i > position; i--) {
         chunk->parts[i] = chunk->parts[i - 1];

@@ -9,6 +9,7 @@
 #include "alloc/device/sim_device.h"
 
 #include "alloc/device/device_operations.h"
+#include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ static uint64_t sim_pool_round_up(uint64_t bytes, uint64_t step)
     return (bytes + step - 1) / step * step;
 }
 
-uint64_t sim_pool_bytes(uint64_t bytes)
+/* That a request takes. */
+static uint64_t sim_pool_bytes(uint64_t bytes)
 {
     return sim_pool_round_up(bytes > 0 ? bytes : 1, POOL_UNIT);
 }
@@ -51,14 +53,8 @@ struct sim_pool_place sim_pool_find(const struct sim_pool *pool, uint64_t bytes,
 
 static int sim_pool_insert(struct sim_pool *pool, size_t at, struct sim_hole hole)
 {
-    if (pool->count == pool->capacity) {
-        size_t capacity = pool->capacity * 2 + 16;
-        struct sim_hole *grown = realloc(pool->holes, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        pool->holes = grown;
-        pool->capacity = capacity;
+    if (!ARRAY_GROW(pool->holes, pool->capacity, pool->count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     memmove(&pool->holes[at + 1], &pool->holes[at], (pool->count - at) * sizeof(hole));
     pool->holes[at] = hole;

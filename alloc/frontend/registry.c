@@ -9,6 +9,7 @@
  */
 #include "alloc/frontend/registry.h"
 #include "base/error.h"
+#include "base/fork_count.h"
 #include "trace/emit.h"
 
 #include <pthread.h>
@@ -37,36 +38,9 @@ static struct {
 
 /* ---- forks ---- */
 
-static struct {
-    pthread_once_t once;
-    int error;
-    uint32_t count; /* atomic: from the process that opened the first device down to this one */
-} forks = {.once = PTHREAD_ONCE_INIT};
-
-static void count_fork(void)
-{
-    __atomic_add_fetch(&forks.count, 1, __ATOMIC_RELAXED);
-}
-
-static void watch_forks_once(void)
-{
-    forks.error = pthread_atfork(NULL, NULL, count_fork) == 0 ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-}
-
-static int watch_forks(void)
-{
-    pthread_once(&forks.once, watch_forks_once);
-    return forks.error;
-}
-
-static uint32_t registry_fork_count(void)
-{
-    return __atomic_load_n(&forks.count, __ATOMIC_RELAXED);
-}
-
 bool registry_is_inherited(void)
 {
-    return __atomic_load_n(&registry.open_count, __ATOMIC_ACQUIRE) > 0 && registry_fork_count() != registry.forks;
+    return __atomic_load_n(&registry.open_count, __ATOMIC_ACQUIRE) > 0 && fork_count() != registry.forks;
 }
 
 static int refuse_child(struct varve_message *message)
@@ -137,21 +111,6 @@ int registry_get_config(struct frontend_config *config_out, struct varve_message
     return error;
 }
 
-/* May an allocator on that device have it? */
-static int config_check(const struct varve_alloc_config *config, const struct varve_device *device,
-                        struct varve_message *message)
-{
-    if (config->graph_capture_record_stream_reuse) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "graph_capture_record_stream_reuse is not supported by varve");
-    }
-    if (config->expandable_segments && device->ops->vmm_reserve == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "expandable_segments: device %s has no virtual memory", device->ops->name);
-    }
-    return VARVE_OK;
-}
-
 int registry_set_config(const struct varve_alloc_config *config, struct varve_message *message)
 {
     if (registry_is_inherited()) {
@@ -161,7 +120,7 @@ int registry_set_config(const struct varve_alloc_config *config, struct varve_me
     int error = config_load(message);
     for (int i = 0; error == VARVE_OK && i < REGISTRY_DEVICES; i++) {
         if (registry.devices[i] != NULL) {
-            error = config_check(config, registry.devices[i]->device, message);
+            error = varve_alloc_accepts_config(registry.devices[i]->alloc, config, message);
         }
     }
     for (int i = 0; error == VARVE_OK && i < REGISTRY_DEVICES; i++) {
@@ -215,7 +174,7 @@ struct frontend_device *registry_find(int ordinal)
         return NULL;
     }
     struct frontend_device *device = __atomic_load_n(&registry.devices[ordinal], __ATOMIC_ACQUIRE);
-    return device != NULL && device->forks == registry_fork_count() ? device : NULL;
+    return device != NULL && device->forks == fork_count() ? device : NULL;
 }
 
 struct frontend_device *registry_next(int ordinal)
@@ -264,7 +223,7 @@ static int registry_open_allocator(struct frontend_device *device, struct varve_
 static int registry_open_device(int ordinal, struct frontend_device **device_out, struct varve_message *message)
 {
     struct frontend_device *device = calloc(1, sizeof(*device));
-    int error = device != NULL ? watch_forks() : VARVE_ERROR_NO_MEMORY;
+    int error = device != NULL ? fork_count_begin() : VARVE_ERROR_NO_MEMORY;
     if (error != VARVE_OK) {
         free(device);
         return varve_message_set(message, error, "no memory for the entry of device %d", ordinal);
@@ -275,7 +234,7 @@ static int registry_open_device(int ordinal, struct frontend_device **device_out
         return error;
     }
     device->ordinal = ordinal;
-    device->forks = registry_fork_count();
+    device->forks = fork_count();
     device->is_recorded = varve_records_wanted(registry.frontend->records);
     device->recorder = frontend_recorder_of(device);
     if (device->is_recorded) {

@@ -95,6 +95,16 @@ HOT bool block_is_available(const struct block *block)
     return block != NULL && (block->state & (BLOCK_ALLOCATED | BLOCK_HAS_USERS)) == 0;
 }
 
+/* Of all blocks from this one to the end of its segment. */
+static inline uint64_t block_bytes_onwards(const struct block *block)
+{
+    uint64_t bytes = 0;
+    for (; block != NULL; block = block->next) {
+        bytes += block->size;
+    }
+    return bytes;
+}
+
 /* After each change of `uses` and `event_count`. */
 static inline void block_note_users(struct block *block)
 {

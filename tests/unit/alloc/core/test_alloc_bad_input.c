@@ -212,8 +212,14 @@ TEST_WITH(test_opening, rig_setup, rig_teardown)
     options.config.expandable_segments = true;
     assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_UNSUPPORTED);
     assert_non_null(strstr(rig->message.text, "expandable_segments"));
-    plain.index = 256;
+    struct varve_alloc_config config = options.config;
     options.config.expandable_segments = false;
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_OK);
+    assert_int_equal(varve_alloc_set_config(alloc, &config, &rig->message), VARVE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(rig->message.text, "expandable_segments"));
+    varve_alloc_close(alloc);
+    alloc = NULL;
+    plain.index = 256;
     assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_INVALID);
     assert_null(alloc);
 }
