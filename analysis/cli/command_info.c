@@ -86,10 +86,10 @@ static int64_t command_info_file_bytes(const struct database *database)
 static void info_json(FILE *out, struct database *database)
 {
     struct cJSON *object = json_object();
-    report_header_json(object, database);
-    json_integer(object, "file_bytes", command_info_file_bytes(database));
     struct report_loss loss;
     report_loss_load(&loss, database);
+    report_header_json(object, database, &loss);
+    json_integer(object, "file_bytes", command_info_file_bytes(database));
     json_add(object, "loss", report_loss_json(database, &loss));
     json_add(object, "meta", pairs_json(database, "SELECT key, value FROM meta ORDER BY key"));
     json_add(object, "process", query_json(database, process_sql, INT64_MAX));

@@ -8,6 +8,7 @@
 
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
+#include "analysis/query/total_query.h"
 #include "base/downsample.h"
 
 #include "statements_generated.h"
@@ -119,7 +120,7 @@ static void page_curves_write_rss(struct database *database, struct page_writer 
     struct downsample rows = page_curves_rows_read(&cursor, 2, 1);
     page_key(writer, "rss");
     page_open(writer, '{');
-    page_member_integer(writer, "peak", database_integer(database, "SELECT rss_bytes FROM rss_peak", 0));
+    page_member_integer(writer, "peak", report_figure(database, "rss peak", 0));
     page_curves_rows_write(writer, &rows, keys);
     page_close(writer, '}');
     downsample_free(&rows);
@@ -230,7 +231,7 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
     struct allocator allocators[SERIES_MAX];
     struct cursor cursor;
     size_t count = 0;
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM ladder_peak)", 0) != 0) {
+    if (report_figure(database, "ladders", 0) != 0) {
         cursor_open(&cursor, database, sql_page_ladder_changes);
         while (cursor_next(&cursor)) {
             struct allocator *allocator =

@@ -6,6 +6,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
+#include "analysis/query/total_query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ void together_prepare(struct database *database)
 
 bool together_is_there(struct database *database)
 {
-    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM total WHERE domain = 'python')", 0) != 0;
+    return report_figure(database, "python", 0) != 0;
 }
 
 struct together together_read(struct cursor *cursor, int column)

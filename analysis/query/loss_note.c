@@ -20,103 +20,47 @@
 
 #define PROGRAMS_SHOWN 3
 
-/* Rows of data_loss that have sentences of their own. */
-#define REPORTED_APART                                                           \
-    "'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
-    "'processes_unattached', 'processes_missing', 'frees_unknown'"
-
-static void loss_note_load_threads(struct report_loss *loss, struct database *database)
+void report_loss_load(struct report_loss *loss, struct database *database)
 {
+    *loss = (struct report_loss){0};
+    int64_t *const figures[] = {
+        &loss->threads,
+        &loss->emitted,
+        &loss->stored,
+        &loss->spilled,
+        &loss->lost,
+        &loss->lost_bytes,
+        &loss->uncommitted,
+        &loss->threads_with_loss,
+        &loss->interrupted_by_kill,
+        &loss->interrupted_by_exec,
+        &loss->interrupted_by_stop,
+        &loss->interrupted_by_end,
+        &loss->running,
+        &loss->killed,
+        &loss->unknown,
+        &loss->killed_by,
+        &loss->unrecorded,
+        &loss->unrecorded_runs,
+        &loss->stat_rows,
+        &loss->other_rows,
+        &loss->not_derived,
+        &loss->frees_unknown,
+        &loss->unhooked_heaps,
+        &loss->unhooked_libraries,
+        &loss->unattached,
+        &loss->unattached_processes,
+        &loss->damaged,
+        &loss->unread_pythons,
+    };
     struct cursor cursor;
-    cursor_open(&cursor, database, sql_losses_of_threads);
+    cursor_open(&cursor, database, sql_losses);
     if (cursor_next(&cursor)) {
-        int64_t *const figures[] = {
-            &loss->threads, &loss->emitted,    &loss->stored,      &loss->spilled,
-            &loss->lost,    &loss->lost_bytes, &loss->uncommitted, &loss->threads_with_loss,
-        };
         for (int column = 0; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
             *figures[column] = cursor_integer(&cursor, column);
         }
     }
     cursor_close(&cursor);
-}
-
-/* A damaged file may have threads of no process: how these ended nobody knows. */
-static void load_interrupted(struct report_loss *loss, struct database *database)
-{
-    struct cursor cursor;
-    cursor_open(&cursor, database, sql_uncommitted_by_end);
-    while (cursor_next(&cursor)) {
-        const char *cause = cursor_text(&cursor, 0);
-        int64_t *figure = strcmp(cause, "signal") == 0    ? &loss->interrupted_by_kill
-                          : strcmp(cause, "exec") == 0    ? &loss->interrupted_by_exec
-                          : strcmp(cause, "running") == 0 ? &loss->interrupted_by_stop
-                                                          : &loss->interrupted_by_end;
-        *figure = (int64_t)((uint64_t)*figure + (uint64_t)cursor_integer(&cursor, 1));
-    }
-    cursor_close(&cursor);
-}
-
-static void load_ends(struct report_loss *loss, struct database *database)
-{
-    struct cursor cursor;
-    cursor_open(&cursor, database, sql_process_ends);
-    if (cursor_next(&cursor)) {
-        loss->running = cursor_integer(&cursor, 0);
-        loss->killed = cursor_integer(&cursor, 1);
-        loss->unknown = cursor_integer(&cursor, 2);
-        loss->killed_by = cursor_integer(&cursor, 3);
-    }
-    cursor_close(&cursor);
-}
-
-static void load_programs(struct report_loss *loss, struct database *database)
-{
-    struct cursor cursor;
-    cursor_open(&cursor, database, "SELECT count(*), sum(count) FROM unrecorded_program");
-    if (cursor_next(&cursor)) {
-        loss->unrecorded = cursor_integer(&cursor, 0);
-        loss->unrecorded_runs = cursor_integer(&cursor, 1);
-    }
-    cursor_close(&cursor);
-}
-
-static void load_rows(struct report_loss *loss, struct database *database)
-{
-    struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT count(*), count(*) FILTER (WHERE name NOT IN (" REPORTED_APART
-                ", 'heap_not_recorded', 'library_not_recorded')) FROM data_loss");
-    if (cursor_next(&cursor)) {
-        loss->stat_rows = cursor_integer(&cursor, 0);
-        loss->other_rows = cursor_integer(&cursor, 1);
-    }
-    cursor_close(&cursor);
-}
-
-static int64_t loss_named(struct database *database, const char *name)
-{
-    return database_integer_named(database, "SELECT sum(value) FROM data_loss WHERE name = ?1", name, 0);
-}
-
-void report_loss_load(struct report_loss *loss, struct database *database)
-{
-    *loss = (struct report_loss){0};
-    loss_note_load_threads(loss, database);
-    load_interrupted(loss, database);
-    load_ends(loss, database);
-    load_programs(loss, database);
-    load_rows(loss, database);
-    loss->not_derived = loss_named(database, "events_not_derived");
-    loss->frees_unknown = loss_named(database, "frees_unknown");
-    loss->unhooked_heaps = loss_named(database, "heap_not_recorded");
-    loss->unhooked_libraries = loss_named(database, "library_not_recorded");
-    loss->unread_pythons =
-        database_integer_named(database, "SELECT sum(value) FROM stats WHERE name = ?1", "python_lines_missing", 0);
-    loss->unattached = loss_named(database, "events_unattached");
-    loss->unattached_processes =
-        loss_named(database, "processes_unattached") + loss_named(database, "processes_missing");
-    loss->damaged = loss_named(database, "rings_damaged") + loss_named(database, "rings_missing");
 }
 
 /* Nothing that a recorded process emitted before the end of the recording is missing. */
@@ -290,9 +234,7 @@ static void print_complete(FILE *out, struct database *database, const struct re
 static void print_stats(FILE *out, struct database *database)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART
-                ") GROUP BY name, source ORDER BY name, source");
+    cursor_open(&cursor, database, sql_losses_without_words);
     while (cursor_next(&cursor)) {
         fputs("            ", out);
         format_print_safe(out, cursor_name(&cursor, 0));
@@ -351,7 +293,9 @@ void report_loss_print(FILE *out, struct database *database, const struct report
     if (loss->unread_pythons > 0) {
         print_unread_pythons(out, database, loss);
     }
-    print_stats(out, database);
+    if (loss->stat_rows > 0) {
+        print_stats(out, database);
+    }
 }
 
 /* NULL: the recording went to LTTng alone, or can't be read; what the collector counted must do then. */
@@ -432,10 +376,6 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
     json_integer(object, "pythons_unread", loss->unread_pythons);
     json_integer(object, "programs_unrecorded", loss->unrecorded);
     json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
-    json_add(object, "data_loss",
-             query_json(
-                 database,
-                 "SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx",
-                 0));
+    json_add(object, "data_loss", loss->stat_rows > 0 ? query_json(database, sql_losses_listed, 0) : json_array());
     return object;
 }

@@ -64,7 +64,8 @@ void query_print_cell(struct table *table, struct cursor *cursor, int column, ch
     table_add(table, text);
 }
 
-int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max)
+int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max,
+                         int64_t rows_max)
 {
     struct table table;
     table_init(&table, query->columns, strlen(query->kinds));
@@ -72,10 +73,10 @@ int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *q
     table.columns_max = columns_max;
     int64_t rows = 0;
     while (cursor_next(cursor)) {
-        rows++;
-        for (int column = 0; query->kinds[column] != '\0'; column++) {
+        for (int column = 0; rows < rows_max && query->kinds[column] != '\0'; column++) {
             query_print_cell(&table, cursor, column, query->kinds[column]);
         }
+        rows++;
     }
     cursor_close(cursor);
     if (rows > 0) {
@@ -90,7 +91,7 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
     struct cursor cursor;
     cursor_open(&cursor, database, query->sql);
     cursor_bind_integer(&cursor, 1, bound);
-    return query_print_rows(out, &cursor, query, terminal_columns());
+    return query_print_rows(out, &cursor, query, terminal_columns(), INT64_MAX);
 }
 
 void cursor_json_add(struct cJSON *object, struct cursor *cursor, int first, int count)

@@ -27,8 +27,9 @@ struct query {
 /// Returns the number of rows; prints nothing if there are none.
 int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound);
 /// The same of a cursor over the query's statement, to which all is bound, and which is closed. columns_max: of a line;
-/// 0: no limit.
-int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max);
+/// 0: no limit. rows_max: that are printed, of all that are counted.
+int64_t query_print_rows(FILE *out, struct cursor *cursor, const struct query *query, size_t columns_max,
+                         int64_t rows_max);
 /// One cell of that.
 void query_print_cell(struct table *table, struct cursor *cursor, int column, char kind);
 /// The first columns of the row that a cursor stands on, with their names as keys.

@@ -24,11 +24,9 @@ WITH moment AS MATERIALIZED (SELECT coalesce(max(seq), 0) AS seq FROM keyframe W
     SELECT sum(reserved), sum(live_requested), sum(rounding), sum(unsplit_remainder), sum(segment_quantum),
     sum(pool_segregation), sum(stream_pending), sum(cached_segments), sum(external_holes) FROM part
 
--- statement sql_process_ends
-SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause =
-    'signal'), count(*) FILTER (WHERE end_cause = 'unknown'), CASE WHEN min(exit_status) FILTER
-    (WHERE end_cause = 'signal') = max(exit_status) FILTER (WHERE end_cause = 'signal') THEN
-    max(exit_status) FILTER (WHERE end_cause = 'signal') ELSE 0 END FROM process
+-- statement sql_moment_of_segments
+SELECT (SELECT ts_ns FROM event WHERE seq = ?1), (SELECT max(seq) FROM event),
+    (SELECT max(seq) FROM keyframe WHERE seq <= ?1)
 
 -- statement sql_keyframes_before
 SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS
@@ -57,14 +55,6 @@ SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.
 -- statement sql_frames_of_callsite
 SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame WHERE
     callsite_id = ?1 ORDER BY depth
-
--- statement sql_losses_of_threads
-SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), sum(uncommitted), count(*)
-    FILTER (WHERE lost > 0) FROM thread
-
--- statement sql_uncommitted_by_end
-SELECT coalesce(p.end_cause, 'unknown'), sum(t.uncommitted) FROM thread t LEFT JOIN process p ON p.id =
-    t.process_id WHERE t.uncommitted > 0 GROUP BY 1
 
 -- statement sql_pool_of_number
 SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 AND number = ?3
@@ -110,3 +100,60 @@ INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.c
 
 -- statement sql_place_of_symbol
 SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1
+
+-- statement sql_losses
+-- The figures of struct report_loss. A damaged file may have threads of no process: how these ended nobody knows.
+SELECT t.*, p.*, u.*, d.*, (SELECT sum(value) FROM stats WHERE name = 'python_lines_missing') FROM
+    (SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), sum(uncommitted),
+    count(*) FILTER (WHERE lost > 0), sum(uncommitted) FILTER (WHERE uncommitted > 0 AND end_cause = 'signal'),
+    sum(uncommitted) FILTER (WHERE uncommitted > 0 AND end_cause = 'exec'),
+    sum(uncommitted) FILTER (WHERE uncommitted > 0 AND end_cause = 'running'),
+    sum(uncommitted) FILTER (WHERE uncommitted > 0 AND coalesce(end_cause, '') NOT IN ('signal', 'exec', 'running'))
+    FROM thread t LEFT JOIN (SELECT id AS process_id, end_cause FROM process) USING (process_id)) t,
+    (SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause = 'signal'),
+    count(*) FILTER (WHERE end_cause = 'unknown'), iif(min(exit_status) FILTER (WHERE end_cause = 'signal') =
+    max(exit_status) FILTER (WHERE end_cause = 'signal'), max(exit_status) FILTER (WHERE end_cause = 'signal'), 0)
+    FROM process) p,
+    (SELECT count(*), sum(count) FROM unrecorded_program) u,
+    (SELECT count(*), count(*) FILTER (WHERE name NOT IN ('processes_unrecorded', 'events_lost', 'bytes_lost',
+    'events_unattached', 'processes_unattached', 'processes_missing', 'frees_unknown', 'heap_not_recorded',
+    'library_not_recorded')), sum(value) FILTER (WHERE name = 'events_not_derived'),
+    sum(value) FILTER (WHERE name = 'frees_unknown'), sum(value) FILTER (WHERE name = 'heap_not_recorded'),
+    sum(value) FILTER (WHERE name = 'library_not_recorded'), sum(value) FILTER (WHERE name = 'events_unattached'),
+    sum(value) FILTER (WHERE name IN ('processes_unattached', 'processes_missing')),
+    sum(value) FILTER (WHERE name IN ('rings_damaged', 'rings_missing')) FROM data_loss) d
+
+-- statement sql_losses_without_words
+SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN ('processes_unrecorded', 'events_lost',
+    'bytes_lost', 'events_unattached', 'processes_unattached', 'processes_missing', 'frees_unknown')
+    GROUP BY name, source ORDER BY name, source
+
+-- statement sql_losses_listed
+SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx
+
+-- statement sql_figure
+-- One figure by its name. They are one statement, so that an answer prepares it once; only what is asked for is
+-- worked out.
+SELECT CASE ?1
+    WHEN 'gpu' THEN EXISTS (SELECT 1 FROM total WHERE domain NOT IN ('heap', 'mmap')) OR EXISTS (SELECT 1 FROM device)
+        OR EXISTS (SELECT 1 FROM cupti_state)
+    WHEN 'python' THEN EXISTS (SELECT 1 FROM total WHERE domain = 'python')
+    WHEN 'exit of main' THEN EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')
+    WHEN 'storages' THEN EXISTS (SELECT 1 FROM storage)
+    WHEN 'rss peak' THEN (SELECT rss_bytes FROM rss_peak)
+    WHEN 'rss last' THEN (SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1)
+    WHEN 'host peak' THEN (SELECT bytes FROM host_peak)
+    WHEN 'ladders' THEN EXISTS (SELECT 1 FROM ladder_peak)
+    WHEN 'unattributed' THEN EXISTS (SELECT 1 FROM device_unattributed)
+    WHEN 'least unattributed' THEN (SELECT min(unattributed) FROM device_unattributed)
+    WHEN 'device failures' THEN (SELECT count(*) FROM device_failure)
+    WHEN 'cupti' THEN EXISTS (SELECT 1 FROM cupti_state)
+    WHEN 'by cuda' THEN (SELECT sum(allocations) FROM total_process WHERE domain = 'device' AND process_id IN
+        (SELECT process_id FROM cupti_total)) -- of the processes in which both recorded
+    WHEN 'by cupti' THEN (SELECT sum(allocations) FROM cupti_total)
+    WHEN 'operators' THEN EXISTS (SELECT 1 FROM operator_stat)
+    WHEN 'wasted' THEN (SELECT sum(wasted) FROM operator_stat)
+    WHEN 'evictions' THEN (SELECT sum(evictions) FROM eviction_stat)
+    WHEN 'evicted bytes' THEN (SELECT sum(bytes) FROM eviction_stat)
+    WHEN 'failed operators' THEN (SELECT count(*) FROM remat_failure_stat)
+    END

@@ -109,7 +109,7 @@ void report_header_print(FILE *out, struct database *database, const struct repo
     terminal_style(out, TERMINAL_PLAIN);
 }
 
-void report_header_json(struct cJSON *object, struct database *database)
+void report_header_json(struct cJSON *object, struct database *database, const struct report_loss *loss)
 {
     char *command = database_meta(database, "command");
     char *host = database_meta(database, "host");
@@ -124,8 +124,8 @@ void report_header_json(struct cJSON *object, struct database *database)
     json_integer(object, "duration_ns", report_duration_ns(database));
     json_integer(object, "processes", report_process_count(database));
     json_integer(object, "images", report_image_count(database));
-    json_integer(object, "threads", database_integer(database, "SELECT count(*) FROM thread", 0));
-    json_integer(object, "events", database_integer(database, "SELECT sum(stored) FROM thread", 0));
+    json_integer(object, "threads", loss->threads);
+    json_integer(object, "events", loss->stored);
     free(command);
     free(host);
 }

@@ -11,6 +11,6 @@ struct report_loss;
 
 /// Path, program, duration and extent of the recording.
 void report_header_print(FILE *out, struct database *database, const struct report_loss *loss);
-void report_header_json(struct cJSON *object, struct database *database);
+void report_header_json(struct cJSON *object, struct database *database, const struct report_loss *loss);
 
 #endif

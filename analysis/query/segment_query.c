@@ -208,6 +208,22 @@ static void load_events(struct loader *loader, int64_t from, int64_t to)
     cursor_close(&cursor);
 }
 
+/* Returns the last event not later than the state's at which keyframes were made; 0: none. */
+static int64_t load_moment(struct segments_state *state, struct database *database)
+{
+    int64_t from = 0;
+    struct cursor cursor;
+    cursor_open(&cursor, database, sql_moment_of_segments);
+    cursor_bind_integer(&cursor, 1, state->seq);
+    if (cursor_next(&cursor)) {
+        state->ts_ns = cursor_integer(&cursor, 0);
+        state->last_seq = cursor_integer(&cursor, 1);
+        from = cursor_integer(&cursor, 2);
+    }
+    cursor_close(&cursor);
+    return from;
+}
+
 static void load_pids(struct segments_state *state, struct database *database)
 {
     for (size_t i = 0; i < state->count; i++) {
@@ -220,10 +236,9 @@ int segments_state_load(struct segments_state *state, struct database *database,
                         int64_t pid, struct varve_message *message)
 {
     struct loader loader = {.state = state, .database = database, .device = device, .pid = pid, .message = message};
-    *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
-    state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
+    *state = (struct segments_state){.seq = seq};
+    int64_t from = load_moment(state, database);
     segment_query_load_threads(&loader);
-    int64_t from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
     load_keyframes(&loader, from);
     if (loader.error == VARVE_OK) {
         load_events(&loader, from, seq);

@@ -4,10 +4,11 @@
 #include "analysis/base/table.h"
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
+#include "analysis/query/total_query.h"
 
 bool storage_is_there(struct database *database)
 {
-    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM storage)", 0) != 0;
+    return report_figure(database, "storages", 0) != 0;
 }
 
 void storage_totals_print(FILE *out, struct database *database, int64_t rows)

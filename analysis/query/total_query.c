@@ -9,6 +9,8 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +115,11 @@ int64_t report_image_count(struct database *database)
 int64_t report_duration_ns(struct database *database)
 {
     return bounded_ns(recording_number(database, 2));
+}
+
+int64_t report_figure(struct database *database, const char *name, int64_t otherwise)
+{
+    return database_integer_named(database, sql_figure, name, otherwise);
 }
 
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images)

@@ -39,6 +39,8 @@ int64_t report_image_count(struct database *database);
 /// From the start of the program, which is 0 of all times, to the end of it and of all recorded processes (view
 /// recording).
 int64_t report_duration_ns(struct database *database);
+/// A figure of sql_figure by its name; `otherwise` if it is NULL.
+int64_t report_figure(struct database *database, const char *name, int64_t otherwise);
 /// "40 processes (80 program images)"; without the images where each process has one.
 void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images);
 

@@ -165,7 +165,7 @@ static struct callsite_row location_of(const struct growth *growth, struct curso
 /* Peak of the resident memory as the kernel counted it; -1: unknown. Moments have none. */
 static int64_t rss_of(const struct growth_side *side)
 {
-    return side->seq < 0 ? database_integer(side->database, "SELECT rss_bytes FROM rss_peak", -1) : -1;
+    return side->seq < 0 ? report_figure(side->database, "rss peak", -1) : -1;
 }
 
 /* ---- text ---- */
@@ -183,7 +183,7 @@ static void print_domains(FILE *out, const struct growth *growth)
     struct cursor rows;
     fputc('\n', out);
     cursor_open(&rows, growth->two, query.sql);
-    if (query_print_rows(out, &rows, &query, 0) == 0) {
+    if (query_print_rows(out, &rows, &query, 0, INT64_MAX) == 0) {
         fputs("  no allocation was recorded in either\n", out);
     }
 }
@@ -210,7 +210,7 @@ static void print_sizes(FILE *out, const struct growth *growth, const char *doma
     cursor_open(&rows, growth->two, query.sql);
     cursor_bind_integer(&rows, 1, top < SIZES_TEXT ? top : SIZES_TEXT);
     cursor_bind_text(&rows, 2, domain);
-    diff_growth_print_rest(out, all, query_print_rows(out, &rows, &query, 0), "size classes");
+    diff_growth_print_rest(out, all, query_print_rows(out, &rows, &query, 0, INT64_MAX), "size classes");
 }
 
 static void diff_growth_print_stack(FILE *out, const struct growth *growth, struct database *database,

@@ -14,6 +14,7 @@
 #include "analysis/query/loss_note.h"
 #include "analysis/report/report_leaks.h"
 #include "analysis/query/storage_summary.h"
+#include "analysis/query/total_query.h"
 
 #include "statements_generated.h"
 
@@ -322,12 +323,12 @@ void report_text(FILE *out, struct database *database, const struct report_optio
 struct cJSON *report_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-    report_header_json(object, database);
     struct report_loss loss;
     report_loss_load(&loss, database);
+    report_header_json(object, database, &loss);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_text(object, "by", group_by_names[options->by]);
-    json_integer_or_null(object, "rss_peak_bytes", database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
+    json_integer_or_null(object, "rss_peak_bytes", report_figure(database, "rss peak", -1));
     for (size_t i = 0; i < report_section_count; i++) {
         report_section_add(object, database, &report_sections[i], options);
     }

@@ -10,6 +10,7 @@
 #include "analysis/base/table.h"
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
+#include "analysis/query/total_query.h"
 #include "analysis/report/report_title.h"
 
 #include "statements_generated.h"
@@ -24,11 +25,6 @@
 #define HAS_BEGUN                                                                                        \
     "EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' " \
     "AND b.seq < s.seq)"
-
-/* Allocations that each of the two recorded, of the processes in which both ran. */
-#define BOTH " process_id IN (SELECT process_id FROM cupti_total)"
-#define BY_CUDA "SELECT sum(allocations) FROM total_process WHERE domain = 'device' AND" BOTH
-#define BY_CUPTI "SELECT sum(allocations) FROM cupti_total WHERE" BOTH
 
 /* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum, int64_t largest)
@@ -63,8 +59,8 @@ static void report_cupti_print_difference(FILE *out, struct database *database)
         .columns = columns,
         .kinds = "nnxbcc",
     };
-    int64_t cuda = database_integer(database, BY_CUDA, 0);
-    int64_t cupti = database_integer(database, BY_CUPTI, 0);
+    int64_t cuda = report_figure(database, "by cuda", 0);
+    int64_t cupti = report_figure(database, "by cupti", 0);
     int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
     if (differing == 0) {
         fprintf(out, "  CUDA recorder and CUPTI recorded the same %s allocations%s\n", format_count(cupti).text,
@@ -78,7 +74,7 @@ static void report_cupti_print_difference(FILE *out, struct database *database)
 
 bool report_cupti_is_checked(struct database *database)
 {
-    return database_integer(database, BY_CUPTI, 0) > 0 && database_integer(database, BY_CUDA, 0) > 0;
+    return report_figure(database, "by cupti", 0) > 0 && report_figure(database, "by cuda", 0) > 0;
 }
 
 bool report_cupti_agrees(struct database *database)
@@ -91,7 +87,7 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
 {
     bool is_checked = report_cupti_is_checked(database);
     (void)options;
-    if (!is_checked && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
+    if (!is_checked && report_figure(database, "cupti", 0) == 0) {
         return;
     }
     report_rule_print(out, section->title);
@@ -125,8 +121,8 @@ struct cJSON *report_cupti_json(struct database *database, const struct report_o
     } else {
         json_add(object, "agree", json_null_value());
     }
-    json_integer(object, "by_cuda", database_integer(database, BY_CUDA, 0));
-    json_integer(object, "by_cupti", database_integer(database, BY_CUPTI, 0));
+    json_integer(object, "by_cuda", report_figure(database, "by cuda", 0));
+    json_integer(object, "by_cupti", report_figure(database, "by cupti", 0));
     json_add(object, "differences", is_checked ? query_json(database, sql_cupti_differences, 1000) : json_array());
     return object;
 }

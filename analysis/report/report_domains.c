@@ -40,8 +40,8 @@ static void add_total_cells(struct table *table, const struct report_total *row)
  * was never touched. */
 static void report_domains_add_rss(struct table *table, struct database *database)
 {
-    int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
-    int64_t last = database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
+    int64_t peak = report_figure(database, "rss peak", -1);
+    int64_t last = report_figure(database, "rss last", -1);
     if (peak >= 0) {
         table_add(table, "RSS");
         table_add(table, "");
@@ -56,7 +56,7 @@ static void report_domains_add_rss(struct table *table, struct database *databas
 /* Mappings that the heap did not ask for and the heap share the process's memory: as others count it. */
 static void add_host_peak(struct table *table, struct database *database)
 {
-    int64_t peak = database_integer(database, "SELECT bytes FROM host_peak", -1);
+    int64_t peak = report_figure(database, "host peak", -1);
     if (peak >= 0) {
         table_add(table, "heap + mmap");
         table_add(table, "");
@@ -271,9 +271,7 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
 /* The end that is meant: what exit handlers and interpreters freed after it counts as live. */
 static const char *live_remark(struct database *database)
 {
-    bool has_exit_of_main =
-        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')", 0) != 0;
-    return has_exit_of_main ? "; the end is that of main" : "";
+    return report_figure(database, "exit of main", 0) != 0 ? "; the end is that of main" : "";
 }
 
 static void report_print_domain(FILE *out, struct database *database, const struct report_totals *totals,

@@ -33,39 +33,36 @@
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
-#define DEVICES_SQL                                                                               \
-    "SELECT u.device, d.name, d.total_bytes, d.uuid FROM (SELECT id AS device FROM device UNION " \
-    "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY 1"
-
 bool report_has_gpu(struct database *database)
 {
-    return database_integer(database, sql_has_gpu, 0) > 0;
+    return report_figure(database, "gpu", 0) != 0;
 }
 
 /* ---- devices ---- */
 
 #define USERS_SHOWN 8
 
-static void print_users(FILE *out, struct database *database, int64_t device)
+/* Those of the device that the cursor stands on. Is there a row of the next one? */
+static bool print_users(FILE *out, struct cursor *cursor)
 {
-    int64_t all = database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
-    struct cursor cursor;
+    const int64_t device = cursor_integer(cursor, 0), all = cursor_integer(cursor, 7);
     const char *before = all == 1 ? "         process " : "         processes ";
-    cursor_open(&cursor, database,
-                "SELECT pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id LIMIT " TEXT(USERS_SHOWN));
-    cursor_bind_integer(&cursor, 1, device);
-    while (cursor_next(&cursor)) {
-        fprintf(out, "%s%" PRId64, before, cursor_integer(&cursor, 0));
-        if (!cursor_is_null(&cursor, 1)) {
-            fprintf(out, " (rank %" PRId64 ")", cursor_integer(&cursor, 1));
+    bool has_row = true;
+    for (int64_t i = 0; has_row && cursor_integer(cursor, 0) == device; has_row = cursor_next(cursor), i++) {
+        if (i >= all || i >= USERS_SHOWN) {
+            continue;
+        }
+        fprintf(out, "%s%" PRId64, before, cursor_integer(cursor, 5));
+        if (!cursor_is_null(cursor, 6)) {
+            fprintf(out, " (rank %" PRId64 ")", cursor_integer(cursor, 6));
         }
         before = ", ";
     }
-    cursor_close(&cursor);
     if (all > USERS_SHOWN) {
         fprintf(out, " and %s more", format_count(all - USERS_SHOWN).text);
     }
     fputs(all > 0 ? "\n" : "", out);
+    return has_row;
 }
 
 void report_devices_text(FILE *out, struct database *database, const struct report_section *section,
@@ -73,13 +70,12 @@ void report_devices_text(FILE *out, struct database *database, const struct repo
 {
     (void)options;
     struct cursor cursor;
-    cursor_open(&cursor, database, DEVICES_SQL);
-    bool is_first = true;
-    while (cursor_next(&cursor)) {
-        if (is_first) {
-            report_rule_print(out, section->title);
-            is_first = false;
-        }
+    cursor_open(&cursor, database, sql_report_device_users);
+    bool has_row = cursor_next(&cursor);
+    if (has_row) {
+        report_rule_print(out, section->title);
+    }
+    while (has_row) {
         fprintf(out, "  GPU %" PRId64 "  ", cursor_integer(&cursor, 0));
         format_print_safe(out, cursor_is_null(&cursor, 1) ? "(no name)" : cursor_name(&cursor, 1));
         if (cursor_integer(&cursor, 2) > 0) {
@@ -90,7 +86,7 @@ void report_devices_text(FILE *out, struct database *database, const struct repo
             format_print_safe(out, cursor_name(&cursor, 3));
         }
         fputc('\n', out);
-        print_users(out, database, cursor_integer(&cursor, 0));
+        has_row = print_users(out, &cursor);
     }
     cursor_close(&cursor);
 }
@@ -100,17 +96,23 @@ struct cJSON *report_devices_json(struct database *database, const struct report
     struct cJSON *devices = json_array();
     (void)options;
     struct cursor cursor;
-    cursor_open(&cursor, database, DEVICES_SQL);
-    while (cursor_next(&cursor)) {
+    cursor_open(&cursor, database, sql_report_device_users);
+    for (bool has_row = cursor_next(&cursor); has_row;) {
+        const int64_t number = cursor_integer(&cursor, 0), users = cursor_integer(&cursor, 7);
         struct cJSON *device = json_object();
-        json_integer(device, "device", cursor_integer(&cursor, 0));
+        struct cJSON *processes = json_array();
+        json_integer(device, "device", number);
         json_text(device, "name", cursor_text(&cursor, 1));
         json_integer_or_null(device, "total_bytes", cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
         json_text(device, "uuid", cursor_text(&cursor, 3));
-        json_add(device, "processes",
-                 query_json(database,
-                            "SELECT process_id, pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id",
-                            cursor_integer(&cursor, 0)));
+        for (; has_row && cursor_integer(&cursor, 0) == number; has_row = cursor_next(&cursor)) {
+            if (users > 0) {
+                struct cJSON *process = json_object();
+                cursor_json_add(process, &cursor, 4, 3);
+                json_append(processes, process);
+            }
+        }
+        json_add(device, "processes", processes);
         json_append(devices, device);
     }
     cursor_close(&cursor);
@@ -316,7 +318,7 @@ static void print_unattributed_short(FILE *out, struct database *database, const
         .columns = columns,
         .kinds = "nbbbb",
     };
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) != 0) {
+    if (report_figure(database, "unattributed", 0) != 0) {
         report_rule_print(out, title);
         query_print(out, database, &query, 0);
     }
@@ -329,7 +331,7 @@ void report_unattributed_text(FILE *out, struct database *database, const struct
         print_unattributed_short(out, database, section->title);
         return;
     }
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) == 0) {
+    if (report_figure(database, "unattributed", 0) == 0) {
         return;
     }
     report_section_table(out, database, section);
@@ -337,7 +339,7 @@ void report_unattributed_text(FILE *out, struct database *database, const struct
           "  processes at that moment. Usual: each process' CUDA context and kernels (some hundred MiB),\n"
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
           out);
-    if (database_integer(database, "SELECT min(unattributed) FROM device_unattributed", 0) < 0) {
+    if (report_figure(database, "least unattributed", 0) < 0) {
         fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n", out);
     }
 }
@@ -392,7 +394,7 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
                           const struct report_options *options)
 {
     int64_t shown = options->stacks.is_all ? FAILURES_SHOWN : FAILURES_SHORT;
-    int64_t all = database_integer(database, "SELECT count(*) FROM device_failure", 0);
+    int64_t all = report_figure(database, "device failures", 0);
     if (all == 0) {
         return;
     }

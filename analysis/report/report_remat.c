@@ -10,6 +10,7 @@
 #include "analysis/base/table.h"
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
+#include "analysis/query/total_query.h"
 #include "analysis/report/report_title.h"
 
 #include "statements_generated.h"
@@ -23,7 +24,7 @@
 
 bool report_has_remat(struct database *database)
 {
-    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM operator_stat)", 0) != 0;
+    return report_figure(database, "operators", 0) != 0;
 }
 
 /* ---- text ---- */
@@ -66,9 +67,9 @@ static void report_remat_print_costs(FILE *out, struct database *database)
 
 static void print_evictions(FILE *out, struct database *database)
 {
-    int64_t evictions = database_integer(database, "SELECT sum(evictions) FROM eviction_stat", 0);
-    int64_t bytes = database_integer(database, "SELECT sum(bytes) FROM eviction_stat", 0);
-    int64_t wasted = database_integer(database, "SELECT sum(wasted) FROM operator_stat", 0);
+    int64_t evictions = report_figure(database, "evictions", 0);
+    int64_t bytes = report_figure(database, "evicted bytes", 0);
+    int64_t wasted = report_figure(database, "wasted", 0);
     const char *before = ": ";
     fprintf(out, "  %s eviction%s", format_count(evictions).text, format_plural(evictions, "", "s"));
     struct cursor cursor;
@@ -112,7 +113,7 @@ static void report_remat_print_failure(FILE *out, struct database *database)
         .columns = columns,
         .kinds = "ttcb",
     };
-    int64_t failures = database_integer(database, "SELECT count(*) FROM remat_failure_stat", 0);
+    int64_t failures = report_figure(database, "failed operators", 0);
     struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, coalesce(operator, '" REPORT_REMAT_NO_NAME

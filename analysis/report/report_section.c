@@ -5,38 +5,34 @@
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
+#include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
 #include "analysis/report/report_title.h"
 
 #include <stdlib.h>
 
-static int64_t count_rows(struct database *database, const struct report_section *section)
-{
-    char *text;
-    size_t bytes;
-    FILE *statement = memory_stream(&text, &bytes);
-    fprintf(statement, "SELECT count(*), ?1 FROM (%s)", section->table.sql);
-    memory_stream_end(statement, &text);
-    int64_t count = database_integer_of(database, text, -1);
-    free(text);
-    return count;
-}
-
 void report_section_table(FILE *out, struct database *database, const struct report_section *section)
 {
-    int64_t all = count_rows(database, section);
-    if (all == 0) {
-        return;
+    char *rows;
+    size_t bytes;
+    FILE *table = memory_stream(&rows, &bytes);
+    struct cursor cursor;
+    cursor_open(&cursor, database, section->table.sql);
+    cursor_bind_integer(&cursor, 1, -1);
+    int64_t all = query_print_rows(table, &cursor, &section->table, terminal_columns(), SECTION_ROWS_TEXT);
+    memory_stream_end(table, &rows);
+    if (all > 0) {
+        report_rule_print(out, section->title);
+        if (section->text == NULL) {
+            fputs("  ", out);
+            format_print_wrapped(out, section->explanation, 2);
+        }
+        fputs(rows, out);
     }
-    report_rule_print(out, section->title);
-    if (section->text == NULL) {
-        fputs("  ", out);
-        format_print_wrapped(out, section->explanation, 2);
-    }
-    query_print(out, database, &section->table, SECTION_ROWS_TEXT);
     if (all > SECTION_ROWS_TEXT) {
         fprintf(out, "  and %s more (--json has all)\n", format_count(all - SECTION_ROWS_TEXT).text);
     }
+    free(rows);
 }
 
 void report_section_print(FILE *out, struct database *database, const struct report_section *section,

@@ -47,6 +47,11 @@ SELECT u.device, d.name, d.total_bytes, d.uuid, (SELECT count(*) FROM device_pro
     SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY u.device
     LIMIT ?1
 
+-- statement sql_report_device_users
+SELECT u.device, d.name, d.total_bytes, d.uuid, p.process_id, p.pid, p.rank, count(p.process_id) OVER (PARTITION BY
+    u.device) FROM (SELECT id AS device FROM device UNION SELECT device FROM device_process) u LEFT JOIN device d
+    ON d.id = u.device LEFT JOIN device_process p ON p.device = u.device ORDER BY u.device, p.process_id
+
 -- statement sql_report_device_calls
 SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_ns) AS total_ns,
     CAST(1000.0 * sum(total_ns) / max((SELECT duration_ns FROM recording), 1) AS INTEGER) AS share,
@@ -76,10 +81,6 @@ SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment =
 -- statement sql_cupti_differences
 SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference ORDER BY process_id, device,
     addr, size LIMIT ?1
-
--- statement sql_has_gpu
-SELECT EXISTS (SELECT 1 FROM total WHERE domain NOT IN ('heap', 'mmap')) OR EXISTS (SELECT 1 FROM device) OR EXISTS
-    (SELECT 1 FROM cupti_state)
 
 -- statement sql_gpu_time_by_activity
 SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity ORDER BY activity
