@@ -18,6 +18,8 @@
 #include "analysis/query/storage_summary.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,31 +40,6 @@ static const struct option_spec options[] = {
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
-
-static const char meta_sql[] = "SELECT key, CAST(value AS TEXT) FROM meta ORDER BY key";
-
-static const char process_sql[] = "SELECT id, pid, parent_pid, rank, executable, command_line, start_ns, "
-                                  "end_ns, end_cause, exit_status, exec_path "
-                                  "FROM process ORDER BY id LIMIT ?1";
-
-static const char thread_sql[] = "SELECT id, process_id, ring, pid, tid, name, start_ns, end_ns, emitted, stored, "
-                                 "spilled, lost, lost_bytes, uncommitted FROM thread ORDER BY id LIMIT ?1";
-
-/* Counted by code and named afterwards: the view `events` would join a name to each of the millions. */
-static const char kind_sql[] = "SELECT coalesce(k.name, 'kind ' || e.kind), e.events FROM "
-                               "(SELECT kind, count(*) AS events FROM event GROUP BY kind) e "
-                               "LEFT JOIN event_kind k ON k.code = e.kind ORDER BY e.events DESC, e.kind";
-
-static const char program_sql[] =
-    "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason LIMIT ?1";
-
-static const char stats_sql[] =
-    "SELECT severity, name, idx, source, value FROM stats ORDER BY severity, name, idx LIMIT ?1";
-
-static const char device_sql[] = "SELECT id AS device, name, total_bytes, uuid FROM device ORDER BY id LIMIT ?1";
-
-static const char stream_sql[] = "SELECT process_id, device, number, handle FROM stream "
-                                 "ORDER BY process_id, device, number LIMIT ?1";
 
 static struct cJSON *pairs_json(struct database *database, const char *sql)
 {
@@ -92,16 +69,16 @@ static void info_json(FILE *out, struct database *database)
     json_integer(object, "file_bytes", command_info_file_bytes(database));
     json_add(object, "loss", report_loss_json(database, &loss));
     json_add(object, "meta", pairs_json(database, "SELECT key, value FROM meta ORDER BY key"));
-    json_add(object, "process", query_json(database, process_sql, INT64_MAX));
-    json_add(object, "thread", query_json(database, thread_sql, INT64_MAX));
-    json_add(object, "device", query_json(database, device_sql, INT64_MAX));
-    json_add(object, "stream", query_json(database, stream_sql, INT64_MAX));
-    json_add(object, "unrecorded_program", query_json(database, program_sql, INT64_MAX));
+    json_add(object, "process", query_json(database, sql_info_processes, INT64_MAX));
+    json_add(object, "thread", query_json(database, sql_info_threads, INT64_MAX));
+    json_add(object, "device", query_json(database, sql_info_devices, INT64_MAX));
+    json_add(object, "stream", query_json(database, sql_info_streams, INT64_MAX));
+    json_add(object, "unrecorded_program", query_json(database, sql_unrecorded_programs, INT64_MAX));
     if (storage_is_there(database)) {
         json_add(object, "storages", storage_totals_json(database));
     }
-    json_add(object, "events_by_kind", pairs_json(database, kind_sql));
-    json_add(object, "stats", query_json(database, stats_sql, INT64_MAX));
+    json_add(object, "events_by_kind", pairs_json(database, sql_info_kinds));
+    json_add(object, "stats", query_json(database, sql_info_stats, INT64_MAX));
     json_print(object, out);
 }
 
@@ -125,15 +102,14 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
 {
     static const struct table_column device[] = {{"GPU", true}, {"name", false}, {"memory", true}, {"uuid", false}};
     static const struct table_column stream[] = {{"pid", true}, {"GPU", true}, {"stream", true}, {"handle", true}};
-    static const struct query devices = {.sql = device_sql, .columns = device, .kinds = "ntbt"};
+    static const struct query devices = {.sql = sql_info_devices, .columns = device, .kinds = "ntbt"};
     static const struct query streams = {
-        .sql = "SELECT p.pid, s.device, s.number, s.handle FROM stream s LEFT JOIN process p ON p.id = "
-               "s.process_id ORDER BY s.process_id, s.device, s.number LIMIT ?1",
+        .sql = sql_info_streams_text,
         .columns = stream,
         .kinds = "nnnx",
     };
-    int64_t all = database_integer(database, "SELECT count(*) FROM stream", 0);
-    if (database_integer(database, "SELECT count(*) FROM device", 0) > 0) {
+    int64_t all = report_figure(database, "streams", 0);
+    if (report_figure(database, "devices", 0) > 0) {
         command_info_print_part(out, database, "GPUs", &devices, INT64_MAX);
     }
     if (all > 0) {
@@ -156,21 +132,14 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     static const struct table_column stats[] = {
         {"severity", false}, {"name", false}, {"value", true}, {"source", false}};
     static const struct query queries[] = {
-        {meta_sql, meta, "tt"},
-        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' "
-         "WHEN 'running' THEN 'still running' ELSE end_cause || coalesce(' ' || exit_status, '') END, "
-         "coalesce(command_line, executable) FROM process ORDER BY id LIMIT ?1",
-         process, "nnddtt"},
-        {"SELECT pid, tid, emitted, stored, spilled, lost, uncommitted, name FROM thread "
-         "ORDER BY stored DESC, id LIMIT ?1",
-         thread, "nnccccct"},
-        {kind_sql, kind, "tc"},
-        {"SELECT severity, name, sum(value), source FROM stats WHERE severity = 'info' OR value <> 0 "
-         "GROUP BY severity, name, source ORDER BY severity, name, source",
-         stats, "ttct"},
+        {sql_info_meta, meta, "tt"},
+        {sql_info_processes_text, process, "nnddtt"},
+        {sql_info_threads_text, thread, "nnccccct"},
+        {sql_info_kinds, kind, "tc"},
+        {sql_info_stats_text, stats, "ttct"},
     };
     static const struct table_column program[] = {{"program", false}, {"reason", false}, {"runs", true}};
-    static const struct query programs = {program_sql, program, "ttc"};
+    static const struct query programs = {sql_unrecorded_programs, program, "ttc"};
     struct report_loss loss;
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
@@ -187,7 +156,7 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     print_devices(out, database, top);
     if (storage_is_there(database)) {
         fputs("\nStorages\n", out);
-        storage_totals_print(out, database, STORAGE_ROWS);
+        query_print(out, database, &storage_totals, STORAGE_ROWS);
     }
     command_info_print_part(out, database, "Events by kind", &queries[3], 0);
     command_info_print_part(out, database, "Health of the recording (stats)", &queries[4], 0);

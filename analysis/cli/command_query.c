@@ -354,10 +354,8 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     }
     struct cursor cursor;
     cursor_open(&cursor, database,
-                is_column
-                    ? "SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN "
-                      "('table', 'view') AND instr(lower(?1), lower(s.name)) > 0 ORDER BY 1"
-                    : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
+                is_column ? sql_columns_of_statement
+                          : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
     cursor_bind_text(&cursor, 1, sql);
     int count = 0;
     while (count < NAMES_MAX && cursor_next(&cursor)) {

@@ -387,9 +387,7 @@ static int export_perfetto(const void *request_untyped, FILE *out, struct varve_
     struct timeline timeline = {.request = request, .is_empty = true};
     struct database *database = request->database;
     timeline.end_ns = database_integer(database, "SELECT end_ns FROM recording", 0);
-    track_writer_begin(
-        &timeline.writer, out,
-        database_integer(database, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'start_real_ns'", 0));
+    track_writer_begin(&timeline.writer, out, database_meta_integer(database, "start_real_ns", 0));
     export_perfetto_write_processes(&timeline);
     write_counters(&timeline);
     export_perfetto_write_rss(&timeline);

@@ -15,6 +15,7 @@
 #include "analysis/export/gzip_writer.h"
 #include "analysis/export/track_writer.h"
 #include "analysis/query/database.h"
+#include "analysis/query/total_query.h"
 #include "base/error.h"
 
 #include "statements_generated.h"
@@ -136,9 +137,8 @@ static void put_head(struct writer *writer)
     part.default_sample_type = (int64_t)export_pprof_put_text(writer, DEFAULT_VALUE);
     part.period_type = &period_type;
     part.period = 1; /* every allocation was recorded */
-    part.time_nanos =
-        database_integer(database, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'start_real_ns'", 0);
-    part.duration_nanos = database_integer(database, "SELECT duration_ns FROM recording", 0);
+    part.time_nanos = database_meta_integer(database, "start_real_ns", 0);
+    part.duration_nanos = report_duration_ns(database);
     part.n_comment = comment != 0 ? 1 : 0;
     part.comment = &comment;
     export_pprof_put(writer, &part);

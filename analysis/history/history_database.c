@@ -11,6 +11,7 @@
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
+#include "analysis/query/segment_query.h"
 #include "base/error.h"
 #include "trace/layout.h"
 #include "trace/record.h"
@@ -30,9 +31,6 @@
 #define KEY_BYTES 48
 #define SEGMENT_FIELDS 13
 #define BLOCK_FIELDS 6
-
-/* The process whose allocators a database holds: a history is of one. */
-#define HISTORY_PROCESS "(SELECT max(process_id) FROM total_process WHERE domain = 'block')"
 
 /* ---- settings ---- */
 
@@ -238,53 +236,48 @@ static int read_final(struct database *database, struct history *history, unsign
     return history_read_lines(database, key, read_final_line, &reader, is_found_out, message);
 }
 
+struct reader {
+    struct database *database;
+    struct history *history;
+    int64_t process_id; /* whose allocators the database holds: a history is of one */
+    struct progress *progress;
+    struct varve_layout *layouts[DEVICES]; /* NULL: the end is stored, or the device has no events */
+    bool is_stored[DEVICES];
+    uint16_t *streams[DEVICES]; /* number in the history + 1 of each number in the database; 0 unknown */
+    struct history_stacks *stacks;
+    uint8_t *pools[DEVICES]; /* of what events name: number in history.pool_ids + 1 of each in the database; or NULL */
+    int64_t begin_us;
+    bool has_no_times;
+    int64_t skip_until; /* events of the start state */
+};
+
 /* ---- the segments at the end, as the events lead to them ---- */
 
-#define OF_NUMBER " WHERE process_id = " HISTORY_PROCESS " AND device = ?1 AND number = ?2"
-
-static uint64_t history_database_lookup(struct database *database, const char *sql, unsigned device, unsigned number,
-                                        uint64_t otherwise)
+static int begin_segment(struct reader *reader, unsigned index, const struct varve_layout_block *block)
 {
-    struct cursor cursor;
-    uint64_t value = otherwise;
-    cursor_open(&cursor, database, sql);
-    cursor_bind_integer(&cursor, 1, device);
-    cursor_bind_integer(&cursor, 2, number);
-    if (cursor_next(&cursor)) {
-        value = (uint64_t)cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return value;
-}
-
-static int begin_segment(struct database *database, struct history *history, unsigned index,
-                         const struct varve_layout_block *block)
-{
-    struct history_device *device = &history->devices[index];
+    struct history_device *device = &reader->history->devices[index];
     struct history_segment *segment = history_add_segment(device);
-    uint64_t stream =
-        history_database_lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
+    const struct segments_part part = {.process_id = reader->process_id, .device = index};
+    const struct pool_meaning pool = pool_of(reader->database, &part, block->pool);
     segment->addr = block->addr;
     segment->first_block = device->block_count;
     segment->is_expandable = block->is_expandable;
-    segment->pool_id[0] = history_database_lookup(database, "SELECT capture_id FROM pool" OF_NUMBER, index, block->pool,
-                                                  block->pool / 2U);
-    segment->pool_id[1] =
-        history_database_lookup(database, "SELECT user_id FROM pool" OF_NUMBER, index, block->pool, 0);
-    segment->is_small = history_database_lookup(database, "SELECT is_small FROM pool" OF_NUMBER, index, block->pool,
-                                                block->pool % 2U) != 0;
-    return history_stream(history, stream, &segment->stream);
+    segment->pool_id[0] = pool.has_ids ? (uint64_t)pool.capture_id : block->pool / 2U;
+    segment->pool_id[1] = (uint64_t)pool.user_id;
+    segment->is_small = pool.is_small;
+    return history_stream(reader->history, (uint64_t)stream_handle(reader->database, &part, block->stream),
+                          &segment->stream);
 }
 
-static int read_layout(struct database *database, struct history *history, unsigned index,
-                       const struct varve_layout *layout)
+static int read_layout(struct reader *reader, unsigned index)
 {
     static const uint8_t states[] = {
         [VARVE_LAYOUT_FREE] = HISTORY_INACTIVE,
         [VARVE_LAYOUT_USED] = HISTORY_ACTIVE_ALLOCATED,
         [VARVE_LAYOUT_PENDING] = HISTORY_ACTIVE_PENDING_FREE,
     };
-    struct history_device *device = &history->devices[index];
+    const struct varve_layout *layout = reader->layouts[index];
+    struct history_device *device = &reader->history->devices[index];
     struct varve_layout_block block;
     uint32_t segment_number = 0;
     uint64_t end = 0;
@@ -292,7 +285,7 @@ static int read_layout(struct database *database, struct history *history, unsig
     for (uint64_t from = 0; result == VARVE_OK && varve_layout_block(layout, from, &block);
          from = block.addr + block.extent) {
         if (device->segment_count == 0 || block.segment != segment_number || block.addr != end) {
-            result = begin_segment(database, history, index, &block);
+            result = begin_segment(reader, index, &block);
         }
         struct history_segment *segment = &device->segments[device->segment_count - 1];
         *history_add_block(device) = (struct history_block){
@@ -309,20 +302,6 @@ static int read_layout(struct database *database, struct history *history, unsig
 }
 
 /* ---- events, streams and call sites ---- */
-
-struct reader {
-    struct database *database;
-    struct history *history;
-    struct progress *progress;
-    struct varve_layout *layouts[DEVICES]; /* NULL: the end is stored, or the device has no events */
-    bool is_stored[DEVICES];
-    uint16_t *streams[DEVICES]; /* number in the history + 1 of each number in the database; 0 unknown */
-    struct history_stacks *stacks;
-    uint8_t *pools[DEVICES]; /* of what events name: number in history.pool_ids + 1 of each in the database; or NULL */
-    int64_t begin_us;
-    bool has_no_times;
-    int64_t skip_until; /* events of the start state */
-};
 
 static void *add_numbers(size_t bytes)
 {
@@ -341,7 +320,8 @@ static void read_pools(struct reader *reader)
     }
     struct cursor cursor;
     cursor_open(&cursor, reader->database,
-                "SELECT device, number, capture_id, user_id FROM pool WHERE process_id = " HISTORY_PROCESS);
+                "SELECT device, number, capture_id, user_id FROM pool WHERE process_id = ?1");
+    cursor_bind_integer(&cursor, 1, reader->process_id);
     while (cursor_next(&cursor)) {
         uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
         uint64_t number = (uint64_t)cursor_integer(&cursor, 1);
@@ -359,8 +339,8 @@ static void read_pools(struct reader *reader)
 static int read_streams(struct reader *reader)
 {
     struct cursor cursor;
-    cursor_open(&cursor, reader->database,
-                "SELECT device, number, handle FROM stream WHERE process_id = " HISTORY_PROCESS);
+    cursor_open(&cursor, reader->database, "SELECT device, number, handle FROM stream WHERE process_id = ?1");
+    cursor_bind_integer(&cursor, 1, reader->process_id);
     int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
@@ -516,12 +496,14 @@ static int history_database_read_all(struct reader *reader, struct varve_message
     reader->has_no_times = report_has_no_times(reader->database);
     reader->skip_until = database_integer(reader->database, sql_history_last_inherited, 0);
     reader->stacks = history_stacks_new(reader->database, history);
+    reader->process_id =
+        database_integer(reader->database, "SELECT max(process_id) FROM total_process WHERE domain = 'block'", 0);
     result = read_streams(reader);
     read_pools(reader);
     VARVE_THEN(result, history_database_read_events(reader, message));
     for (unsigned i = 0; i < history->device_count && result == VARVE_OK; i++) {
         if (reader->layouts[i] != NULL) {
-            result = read_layout(reader->database, history, i, reader->layouts[i]);
+            result = read_layout(reader, i);
         }
     }
     VARVE_THEN(result, history_read_rests(reader->database, history, reader->stacks, message));

@@ -77,8 +77,7 @@ static void write_absent(struct page *page, const char *key, bool is_there)
 
 static bool has_allocations(struct database *database)
 {
-    return !report_keeps_only_live(database) &&
-           database_integer(database, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'kept_events')", 0) == 0;
+    return !report_keeps_only_live(database) && database_meta_integer(database, "kept_events", -1) < 0;
 }
 
 static void write_domains(struct page *page)
@@ -161,11 +160,11 @@ static void page_write_rows(struct page *page, const struct report_section *sect
     const int64_t shown = section->is_there == NULL || section->is_there(page->database) ? ROWS_SHOWN : 0;
     int64_t count = 0;
     struct cursor cursor;
-    cursor_open(&cursor, page->database, section->table.sql);
+    cursor_open(&cursor, page->database, section->table->sql);
     cursor_bind_integer(&cursor, 1, -1);
     for (; cursor_next(&cursor); count++) {
-        for (int column = 0; count < shown && section->table.kinds[column] != '\0'; column++) {
-            write_cell(writer, &cursor, column, section->table.kinds[column]);
+        for (int column = 0; count < shown && section->table->kinds[column] != '\0'; column++) {
+            write_cell(writer, &cursor, column, section->table->kinds[column]);
         }
     }
     cursor_close(&cursor);
@@ -181,11 +180,11 @@ static void write_section(struct page *page, const struct report_section *sectio
     page_member_text(writer, "title", section->title);
     page_member_text(writer, "explanation", section->explanation);
     page_member_text(writer, "absent", section->absent);
-    page_member_text(writer, "kinds", section->table.kinds);
+    page_member_text(writer, "kinds", section->table->kinds);
     page_key(writer, "columns");
     page_open(writer, '[');
-    for (size_t i = 0; section->table.kinds[i] != '\0'; i++) {
-        page_text(writer, section->table.columns[i].title);
+    for (size_t i = 0; section->table->kinds[i] != '\0'; i++) {
+        page_text(writer, section->table->columns[i].title);
     }
     page_close(writer, ']');
     page_write_rows(page, section);
@@ -197,9 +196,7 @@ static void write_tables(struct page *page)
     begin_part(page, "tables", "tables");
     page_open(&page->writer, '[');
     for (size_t i = 0; i < report_section_count; i++) {
-        if (report_sections[i].table.sql != NULL) {
-            write_section(page, &report_sections[i]);
-        }
+        write_section(page, &report_sections[i]);
     }
     page_close(&page->writer, ']');
     end_part(page);

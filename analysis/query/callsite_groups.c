@@ -129,7 +129,7 @@ static void load_symbol(struct group_location *location, struct database *databa
 {
     *location = (struct group_location){0};
     struct cursor cursor;
-    cursor_open(&cursor, database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    cursor_open(&cursor, database, sql_symbol);
     cursor_bind_integer(&cursor, 1, symbol_id);
     if (cursor_next(&cursor)) {
         read_location(location, &cursor, 0);
@@ -294,8 +294,6 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
 
 /* ---- figures of a database ---- */
 
-#define OF_DOMAIN "domain = (SELECT code FROM domain WHERE name = ?1)"
-
 #define FIGURE_COUNT ((int)(sizeof(struct group_figures) / sizeof(int64_t)))
 
 /* Columns 1 and on, in the order of the struct. */
@@ -310,9 +308,7 @@ static void callsite_groups_read_figures(struct group_figures *figures, struct c
 static void load_totals(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
-    cursor_open(&cursor, groups->database,
-                "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
-                "peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE " OF_DOMAIN);
+    cursor_open(&cursor, groups->database, sql_groups_of_all);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
@@ -331,8 +327,7 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
         peak_seq[i] = -1;
     }
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT device, coalesce(peak_seq, -1) FROM total_stat WHERE process_id = 0 AND " OF_DOMAIN);
+    cursor_open(&cursor, database, sql_groups_peaks);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         int64_t device = cursor_integer(&cursor, 0);
@@ -347,12 +342,7 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
 static void callsite_groups_load_processes(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
-    cursor_open(
-        &cursor, groups->database,
-        "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, "
-        "temporary, lifetime_ns, process_id FROM callsite_stat WHERE process_id IS NOT NULL AND " OF_DOMAIN
-        " UNION ALL SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
-        "peak_bytes, temporary, lifetime_ns, process_id FROM callsite_share WHERE " OF_DOMAIN);
+    cursor_open(&cursor, groups->database, sql_groups_by_process);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
@@ -365,20 +355,10 @@ static void callsite_groups_load_processes(struct groups *groups, const char *do
 /* Each allocation by itself, which has no call site then: a group has too many of them to say which one it is about. */
 static void load_allocations(struct groups *groups, const char *domain)
 {
-    static const char *const sql[] = {
-        [GROUP_BY_THREAD] = "coalesce(thread_id, 0)",
-        [GROUP_BY_SIZE] = "size",
-    };
     int64_t *peaks = memory_resize(NULL, DEVICES_MAX * sizeof(*peaks));
     load_peaks(peaks, groups->database, domain);
-    char statement[400];
-    snprintf(statement, sizeof(statement),
-             "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device, alloc_ns <= at_ns AND "
-             "coalesce(alloc_ns + lifetime_ns > at_ns, 1) FROM allocation_row a LEFT JOIN leak_moment m ON "
-             "m.process_id = a.process_id WHERE " OF_DOMAIN,
-             sql[groups->by]);
     struct cursor cursor;
-    cursor_open(&cursor, groups->database, statement);
+    cursor_open(&cursor, groups->database, sql_groups_allocations);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         int64_t size = cursor_integer(&cursor, 1);
@@ -389,7 +369,7 @@ static void load_allocations(struct groups *groups, const char *domain)
         int64_t peak_seq = device >= 0 && device < DEVICES_MAX ? peaks[device] : -1;
         bool is_at_peak = alloc_seq <= peak_seq && (!is_freed || (uint64_t)peak_seq - (uint64_t)alloc_seq <
                                                                      (uint64_t)cursor_integer(&cursor, 3));
-        int64_t key = cursor_integer(&cursor, 0);
+        int64_t key = groups->by == GROUP_BY_SIZE ? groups_size_key(size) : cursor_integer(&cursor, 0);
         const struct group_figures figures = {
             .allocations = 1,
             .frees = is_freed ? 1 : 0,
@@ -401,7 +381,7 @@ static void load_allocations(struct groups *groups, const char *domain)
             .temporary = cursor_integer(&cursor, 2),
             .lifetime_ns = cursor_integer(&cursor, 4),
         };
-        groups_add(groups, -1, groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key, &figures);
+        groups_add(groups, -1, key, &figures);
     }
     cursor_close(&cursor);
     free(peaks);

@@ -22,14 +22,12 @@ static const char *const titles[LADDER_FIGURES] = {
     "pool segregation", "stream pending", "cached segments", "external holes",
 };
 
-static const char *const ladder_sql = sql_ladder_at;
-
 void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id, int64_t device,
                  int64_t seq)
 {
     *figures = (struct ladder_figures){0};
     struct cursor cursor;
-    cursor_open(&cursor, database, ladder_sql);
+    cursor_open(&cursor, database, sql_ladder_at);
     cursor_bind_integer(&cursor, 1, seq);
     cursor_bind_integer(&cursor, 2, process_id);
     cursor_bind_integer(&cursor, 3, device);

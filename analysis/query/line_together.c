@@ -8,6 +8,8 @@
 #include "analysis/query/database.h"
 #include "analysis/query/total_query.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,8 +26,7 @@ struct together_lines {
 void together_prepare(struct database *database)
 {
     if (!database_has_own(database, "line_total")) {
-        database_execute(database, "PRAGMA query_only = 0; CREATE TEMP TABLE line_total AS "
-                                   "SELECT * FROM main.line_total");
+        database_execute(database, sql_line_total_made);
         database_copy_views(database, "line_together");
         database_execute(database, "PRAGMA query_only = 1");
     }
@@ -51,7 +52,7 @@ struct together_lines *together_load(struct database *database)
         return NULL;
     }
     together_prepare(database);
-    cursor_open(&cursor, database, "SELECT coalesce(user_symbol_id, 0), " TOGETHER_COLUMNS " FROM line_together");
+    cursor_open(&cursor, database, sql_lines_together);
     while (cursor_next(&cursor)) {
         if (lines == NULL) {
             lines = memory_resize(NULL, sizeof(*lines));

@@ -30,11 +30,6 @@ enum together_of {
     TOGETHER_OF_COUNT,
 };
 
-/// The columns of line_together: TOGETHER_OF_COUNT times heap, python, together, in the order of the enum.
-#define TOGETHER_COLUMNS                                                                                  \
-    "heap_bytes, python_bytes, together_bytes, live_heap_bytes, live_python_bytes, live_together_bytes, " \
-    "peak_heap_bytes, peak_python_bytes, peak_together_bytes"
-
 /// line_total, which groups all call sites, becomes a table of this connection, on which line_together rests, too: for
 /// who asks more than once.
 void together_prepare(struct database *database);

@@ -87,8 +87,7 @@ static void print_unread_pythons(FILE *out, struct database *database, const str
     fprintf(out, "            no lines of Python in %s process%s: ", format_count(loss->unread_pythons).text,
             format_plural(loss->unread_pythons, "", "es"));
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT source FROM stats WHERE name = 'python_lines_missing' GROUP BY source ORDER BY source LIMIT 3");
+    cursor_open(&cursor, database, sql_unread_pythons);
     for (unsigned i = 0; cursor_next(&cursor); i++) {
         fputs(i > 0 ? "; " : "", out);
         format_print_safe(out, cursor_name(&cursor, 0));
@@ -105,10 +104,10 @@ void report_unrecorded_print(FILE *out, struct database *database, const struct 
     fprintf(out, "%s program%s could not be recorded: ", format_count(loss->unrecorded).text,
             format_plural(loss->unrecorded, "", "s"));
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason");
+    cursor_open(&cursor, database, sql_unrecorded_programs);
+    cursor_bind_integer(&cursor, 1, PROGRAMS_SHOWN);
     int64_t shown = 0;
-    while (shown < PROGRAMS_SHOWN && cursor_next(&cursor)) {
+    while (cursor_next(&cursor)) {
         fputs(shown++ > 0 ? ", " : "", out);
         format_print_safe(out, cursor_name(&cursor, 0));
         fputs(" (", out);

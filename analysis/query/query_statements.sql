@@ -140,6 +140,8 @@ SELECT CASE ?1
     WHEN 'python' THEN EXISTS (SELECT 1 FROM total WHERE domain = 'python')
     WHEN 'exit of main' THEN EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')
     WHEN 'storages' THEN EXISTS (SELECT 1 FROM storage)
+    WHEN 'streams' THEN (SELECT count(*) FROM stream)
+    WHEN 'devices' THEN (SELECT count(*) FROM device)
     WHEN 'rss peak' THEN (SELECT rss_bytes FROM rss_peak)
     WHEN 'rss last' THEN (SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1)
     WHEN 'host peak' THEN (SELECT bytes FROM host_peak)
@@ -157,3 +159,55 @@ SELECT CASE ?1
     WHEN 'evicted bytes' THEN (SELECT sum(bytes) FROM eviction_stat)
     WHEN 'failed operators' THEN (SELECT count(*) FROM remat_failure_stat)
     END
+
+-- statement sql_storage_totals
+SELECT pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total ORDER BY bytes DESC, process_id,
+    kind, dtype LIMIT ?1
+
+-- statement sql_symbol
+SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1
+
+-- statement sql_groups_of_all
+SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,
+    lifetime_ns FROM callsite_stat WHERE domain = (SELECT code FROM domain WHERE name = ?1)
+
+-- statement sql_groups_peaks
+SELECT device, coalesce(peak_seq, -1) FROM total_stat WHERE process_id = 0 AND domain = (SELECT code FROM domain WHERE
+    name = ?1)
+
+-- statement sql_groups_by_process
+SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,
+    lifetime_ns, process_id FROM callsite_stat WHERE process_id IS NOT NULL AND domain = (SELECT code FROM domain WHERE
+    name = ?1) UNION ALL SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations,
+    peak_bytes, temporary, lifetime_ns, process_id FROM callsite_share WHERE domain = (SELECT code FROM domain WHERE
+    name = ?1)
+
+-- statement sql_groups_allocations
+SELECT coalesce(thread_id, 0), size, temporary, lifetime_events, lifetime_ns, alloc_seq, device, alloc_ns <= at_ns AND
+    coalesce(alloc_ns + lifetime_ns > at_ns, 1) FROM allocation_row a LEFT JOIN leak_moment m ON m.process_id =
+    a.process_id WHERE domain = (SELECT code FROM domain WHERE name = ?1)
+
+-- statement sql_unrecorded_programs
+SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason LIMIT ?1
+
+-- statement sql_unread_pythons
+SELECT source FROM stats WHERE name = 'python_lines_missing' GROUP BY source ORDER BY source LIMIT 3
+
+-- statement sql_lines_together
+-- The symbol, and for each of enum together_of heap, python, together.
+SELECT coalesce(user_symbol_id, 0), heap_bytes, python_bytes, together_bytes, live_heap_bytes, live_python_bytes,
+    live_together_bytes, peak_heap_bytes, peak_python_bytes, peak_together_bytes FROM line_together
+
+-- statement sql_line_total_made
+PRAGMA query_only = 0; CREATE TEMP TABLE line_total AS SELECT * FROM main.line_total
+
+-- statement sql_totals
+SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, peak_bytes,
+    peak_allocations, peak_seq, peak_ns FROM total ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN
+    'managed' THEN 4 WHEN 'pinned' THEN 5 WHEN 'mmap' THEN 7 WHEN 'address_space' THEN 8 ELSE 6 END, domain, device
+
+-- statement sql_totals_of_processes
+SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, peak_bytes,
+    peak_allocations, peak_seq, peak_ns, process_id, pid FROM total_process WHERE ?1 < 0 OR process_id = ?1 ORDER BY
+    process_id, CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 4 WHEN 'pinned' THEN 5 WHEN
+    'mmap' THEN 7 WHEN 'address_space' THEN 8 ELSE 6 END, domain, device

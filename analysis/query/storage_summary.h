@@ -16,7 +16,7 @@ struct database;
 /// Is there any in this database?
 bool storage_is_there(struct database *database);
 /// Rows of the view storage_total, largest first.
-void storage_totals_print(FILE *out, struct database *database, int64_t rows);
+extern const struct query storage_totals;
 struct cJSON *storage_totals_json(struct database *database);
 
 /* Storages that look leaked, by call site and kind: rows of the view storage_leak_callsite, the worst first. */

@@ -15,22 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOTAL_FIGURES                                                                 \
-    ", device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes, " \
-    "peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, failed "
-#define TOTAL_ORDER                                                                    \
-    "CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 4 WHEN " \
-    "'pinned' THEN 5 WHEN 'mmap' THEN 7 WHEN 'address_space' THEN 8 ELSE 6 END, domain, device"
-
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
     *totals = (struct report_totals){0};
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                process_id == 0 ? "SELECT domain, 0, 0" TOTAL_FIGURES "FROM total ORDER BY " TOTAL_ORDER
-                                : "SELECT domain, process_id, coalesce(pid, 0)" TOTAL_FIGURES
-                                  "FROM total_process WHERE ?1 < 0 OR process_id = ?1 "
-                                  "ORDER BY process_id, " TOTAL_ORDER);
+    cursor_open(&cursor, database, process_id == 0 ? sql_totals : sql_totals_of_processes);
     if (process_id != 0) {
         cursor_bind_integer(&cursor, 1, process_id);
     }
@@ -38,16 +27,16 @@ void report_totals_load(struct report_totals *totals, struct database *database,
         totals->rows = memory_resize(totals->rows, (totals->count + 1) * sizeof(totals->rows[0]));
         struct report_total *row = &totals->rows[totals->count++];
         int64_t *const figures[] = {
-            &row->process_id,       &row->pid,        &row->device,
-            &row->allocations,      &row->frees,      &row->bytes,
-            &row->live_allocations, &row->live_bytes, &row->peak_bytes,
-            &row->peak_allocations, &row->peak_seq,   &row->peak_ns,
-            &row->temporary,        &row->failed,
+            &row->device,   &row->allocations,      &row->frees,      &row->bytes,      &row->temporary,
+            &row->failed,   &row->live_allocations, &row->live_bytes, &row->peak_bytes, &row->peak_allocations,
+            &row->peak_seq, &row->peak_ns,          &row->process_id, &row->pid,
         };
-
-        row->domain = memory_copy_text(cursor_name(&cursor, 0));
-        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
-            *figures[i] = cursor_integer(&cursor, i + 1);
+        *row = (struct report_total){.domain = memory_copy_text(cursor_name(&cursor, 0))};
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])) && i + 1 < cursor_column_count(&cursor); i++) {
+            bool is_missing = cursor_is_null(&cursor, i + 1);
+            *figures[i] = is_missing && (figures[i] == &row->peak_seq || figures[i] == &row->peak_ns)
+                              ? -1
+                              : cursor_integer(&cursor, i + 1);
         }
     }
     cursor_close(&cursor);
@@ -80,11 +69,7 @@ struct format_text report_total_name(const struct report_totals *totals, const s
 
 struct cJSON *report_totals_json(struct database *database)
 {
-    return query_json(
-        database,
-        "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, "
-        "peak_bytes, peak_allocations, peak_seq, peak_ns FROM total ORDER BY " TOTAL_ORDER,
-        0);
+    return query_json(database, sql_totals, 0);
 }
 
 /* A damaged file may hold any number. */

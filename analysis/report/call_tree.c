@@ -200,13 +200,6 @@ void call_tree_stacks_free(struct call_tree_stacks *stacks)
     *stacks = (struct call_tree_stacks){0};
 }
 
-/* Of all processes, and of the process ?2. The view of processes has its domains by name. Figures are in the order of
- * enum call_tree_metric. */
-#define CALLSITES(from, where)                                                                               \
-    "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_allocations, t.bytes, " \
-    "t.allocations, t.live_bytes, t.live_allocations, 0, t.temporary FROM " from                             \
-    " t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE " where
-
 /* A row for it; `last` has the number of the last one of each source, from 1. Other lines of a source are rare. */
 static struct call_tree_callsite *find_callsite(struct call_tree_stacks *stacks, uint32_t *last, uint32_t source,
                                                 uint32_t key)
@@ -230,10 +223,7 @@ static void callsites_load(struct call_tree_stacks *stacks, struct database *dat
     stacks->callsite_count = 0;
     memset(stacks->sums, 0, sizeof(stacks->sums));
     memset(stacks->is_wrong, 0, sizeof(stacks->is_wrong));
-    cursor_open(&cursor, database,
-                stacks->process_id == 0
-                    ? CALLSITES("callsite_stat", "t.domain = (SELECT d.code FROM domain d WHERE d.name = ?1)")
-                    : CALLSITES("callsite_total_process", "t.domain = ?1 AND t.process_id = ?2"));
+    cursor_open(&cursor, database, stacks->process_id == 0 ? sql_tree_callsites : sql_tree_callsites_of_process);
     cursor_bind_text(&cursor, 1, stacks->domain);
     if (stacks->process_id != 0) {
         cursor_bind_integer(&cursor, 2, stacks->process_id);
@@ -524,8 +514,7 @@ static void select_nodes(struct builder *builder)
             }
         }
     }
-    cursor_open(&builder->symbols, builder->database,
-                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    cursor_open(&builder->symbols, builder->database, sql_symbol);
     copy_out(builder, &node);
     const size_t nodes_max = builder->tree->options.nodes_max;
     while (builder->stack_count > 0 && (nodes_max == 0 || builder->tree->count <= nodes_max)) {

@@ -207,15 +207,6 @@ void diff_events_text(FILE *out, const struct diff *diff)
 
 /* ---- JSON ---- */
 
-/* The columns from `column` on, up to `end`, with their names as keys. */
-static void add_members(struct cJSON *object, struct cursor *cursor, int column, int end)
-{
-    for (; column < end; column++) {
-        struct value value = cursor_value(cursor, column);
-        json_add(object, cursor_column_name(cursor, column), value_json(&value));
-    }
-}
-
 static struct cJSON *diff_trace_json(const struct diff *diff, enum diff_side side)
 {
     struct cJSON *object = json_object();
@@ -223,7 +214,7 @@ static struct cJSON *diff_trace_json(const struct diff *diff, enum diff_side sid
     struct cursor trace;
     open_of(&trace, diff, "SELECT * FROM trace WHERE side = ?1", side);
     if (cursor_next(&trace)) {
-        add_members(object, &trace, 1, cursor_column_count(&trace));
+        cursor_json_add(object, &trace, 1, cursor_column_count(&trace) - 1);
     }
     cursor_close(&trace);
     struct report_loss loss;
@@ -273,7 +264,7 @@ static struct cJSON *list_json(const struct diff *diff)
     while (cursor_next(&listed)) {
         struct cJSON *object = cursor_json(&listed, 5);
         bool differs = !cursor_is_null(&listed, 7);
-        add_members(object, &listed, differs ? 5 : 8, differs ? 8 : 9);
+        cursor_json_add(object, &listed, differs ? 5 : 8, differs ? 3 : 1);
         if (differs) {
             json_add(object, "fields", fields_json(diff, cursor_integer(&listed, 9)));
         } else {
@@ -295,7 +286,7 @@ static struct cJSON *remarks_json(const struct diff *diff)
     while (cursor_next(&remark)) {
         struct cJSON *object = cursor_json(&remark, 3);
         bool is_alone = !cursor_is_null(&remark, 3);
-        add_members(object, &remark, is_alone ? 3 : 4, is_alone ? 4 : 7);
+        cursor_json_add(object, &remark, is_alone ? 3 : 4, is_alone ? 1 : 3);
         json_append(array, object);
     }
     cursor_close(&remark);
@@ -309,16 +300,16 @@ void diff_events_json(FILE *out, const struct diff *diff)
     cursor_open(&verdict, diff->two, sql_diff_verdict);
     if (cursor_next(&verdict)) {
         json_bool(object, "equal", diff->is_equal);
-        add_members(object, &verdict, 0, 1);
+        cursor_json_add(object, &verdict, 0, 1);
         json_add(object, "a", diff_trace_json(diff, DIFF_A));
         json_add(object, "b", diff_trace_json(diff, DIFF_B));
-        add_members(object, &verdict, 1, 6);
+        cursor_json_add(object, &verdict, 1, 5);
         json_add(object, "kinds", query_json(diff->two, "SELECT * FROM kind_total ORDER BY rowid", 0));
         json_add(object, "fields", names_json(diff, "SELECT * FROM field_total ORDER BY rowid", 0));
-        add_members(object, &verdict, 6, 9);
+        cursor_json_add(object, &verdict, 6, 3);
         json_add(object, "differences", list_json(diff));
         json_bool(object, "with_tables", diff->with_tables);
-        add_members(object, &verdict, 9, 10);
+        cursor_json_add(object, &verdict, 9, 1);
         json_add(object, "tables", remarks_json(diff));
     }
     cursor_close(&verdict);

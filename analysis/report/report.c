@@ -27,9 +27,8 @@ const struct report_section report_sections[] = {
         .explanation = "What each domain of memory was asked for, how much of it was live at most, and how much still "
                        "is at the end. Domains nest: blocks are cut from device memory, so never add them up.",
         .absent = "No allocation was recorded.",
-        .table = {
-            .sql = "SELECT domain, device, bytes, peak_bytes, peak_ns, live_bytes, allocations, live_allocations, "
-                   "temporary, failed FROM total ORDER BY peak_bytes DESC, domain, device LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_totals,
             .columns = COLUMNS({"domain", false}, {"device", true}, {"allocated", true}, {"peak", true},
                                {"peak at", true}, {"live at the end", true}, {"allocations", true},
                                {"live allocations", true}, {"temporary", true}, {"failed", true}),
@@ -41,8 +40,8 @@ const struct report_section report_sections[] = {
         .key = "host_peak", .title = "Heap and mappings together",
         .explanation = "The most that heap and mappings of all processes had together; each has its own peak above.",
         .absent = "There were no mappings, or no heap.",
-        .table = {
-            .sql = "SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_host_peak,
             .columns = COLUMNS({"peak", true}, {"heap", true}, {"mmap", true}, {"at", true}, {"event", true}),
             .kinds = "bbbdn",
         },
@@ -52,7 +51,7 @@ const struct report_section report_sections[] = {
         .explanation = "Each process at its own peak: these add up to more than all together ever had.",
         .absent = "There is one process only.",
         .is_there = report_has_processes,
-        .table = {
+        .table = &(const struct query){
             .sql = sql_report_processes,
             .columns = COLUMNS({"pid", true}, {"program", false}, {"domain", false}, {"allocated", true},
                                {"peak", true}, {"live at the end", true}, {"allocations", true}),
@@ -66,7 +65,7 @@ const struct report_section report_sections[] = {
                        "of it was live at the peak and at the end, and how many allocations were freed before their "
                        "thread allocated again (temporary).",
         .absent = "No allocation was recorded.",
-        .table = {
+        .table = &(const struct query){
             /* names come last: grouping and sorting by them would cost seconds where they are long */
             .sql = sql_report_peak_lines,
             .columns = COLUMNS({"function", false}, {"line", false}, {"domain", false}, {"at the peak", true},
@@ -82,7 +81,7 @@ const struct report_section report_sections[] = {
                        "in both counts once; at the peak each of the two at its own.",
         .absent = "No line had bytes in both; varve record --python-allocators records Python's objects.",
         .is_there = report_has_together,
-        .table = {
+        .table = &(const struct query){
             .sql = sql_report_lines_together,
             .columns = COLUMNS({"function", false}, {"line", false}, {"at the peak", true}, {"heap", true},
                                {"python", true}, {"allocated", true}, {"heap", true}, {"python", true},
@@ -96,7 +95,7 @@ const struct report_section report_sections[] = {
                        "them; the score, 0 to 1, says how much that looks like a leak.",
         .absent = "Nothing that was live at the end had grown with the work.",
         .is_there = report_leaks_make,
-        .table = {
+        .table = &(const struct query){
             .sql = sql_report_leaks,
             .columns = COLUMNS({"score", true}, {"function", false}, {"line", false}, {"domain", false},
                                {"live at the end", true}, {"allocations", true}, {"evidence", false}),
@@ -108,9 +107,8 @@ const struct report_section report_sections[] = {
         .key = "sizes", .title = "Allocations by size",
         .explanation = "A row is the allocations above half of a power of two, up to it.",
         .absent = "No allocation was recorded.",
-        .table = {
-            .sql = "SELECT domain, device, up_to_bytes, allocations, bytes, live_allocations, live_bytes, temporary, "
-                   "mean_lifetime_ns FROM size_total ORDER BY domain, device, up_to_bytes LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_sizes,
             .columns = COLUMNS({"domain", false}, {"device", true}, {"up to", true}, {"allocations", true},
                                {"allocated", true}, {"live at the end", true}, {"bytes", true}, {"temporary", true},
                                {"mean lifetime", true}),
@@ -121,9 +119,8 @@ const struct report_section report_sections[] = {
         .key = "marks", .title = "Named phases",
         .explanation = "What the program itself named, by varve_mark_begin and varve_mark_end.",
         .absent = "The program named no phases.",
-        .table = {
-            .sql = "SELECT name, pid, tid, begin_ns, end_ns - begin_ns AS duration_ns, begin_seq FROM mark "
-                   "ORDER BY begin_seq LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_marks,
             .columns = COLUMNS({"phase", false}, {"pid", true}, {"tid", true}, {"begins", true}, {"took", true},
                                {"event", true}),
             .kinds = "tnnddn",
@@ -133,9 +130,8 @@ const struct report_section report_sections[] = {
         .key = "ooms", .title = "Requests that a caching allocator did not serve",
         .explanation = "Each with what there was at that moment; varve oom explains them one by one.",
         .absent = "Every request was served, or there is no caching allocator.",
-        .table = {
-            .sql = "SELECT seq, ts_ns, device, requested, allocated, reserved, largest_free FROM oom ORDER BY seq "
-                   "LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_ooms,
             .columns = COLUMNS({"event", true}, {"at", true}, {"GPU", true}, {"asked for", true}, {"allocated", true},
                                {"reserved", true}, {"largest free", true}),
             .kinds = "ndnbbbb",
@@ -146,7 +142,7 @@ const struct report_section report_sections[] = {
         .explanation = "The devices that the recorded processes used.",
         .absent = "No GPU was used.",
         .is_there = report_has_gpu,
-        .table = {
+        .table = &(const struct query){
             .sql = sql_report_devices,
             .columns = COLUMNS({"GPU", true}, {"name", false}, {"memory", true}, {"UUID", false}, {"processes", true}),
             .kinds = "ntbtc",
@@ -158,30 +154,27 @@ const struct report_section report_sections[] = {
         .explanation = "What was allocated on each stream, of the CUDA API and of caching allocators.",
         .absent = "No GPU memory was allocated.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes "
-                   "FROM stream_total ORDER BY device, process_id, domain, bytes DESC, stream LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_streams,
             .columns = COLUMNS({"GPU", true}, {"pid", true}, {"of", false}, {"stream", true}, {"allocations", true},
                                {"freed", true}, {"bytes", true}, {"peak", true}, {"never freed", true}),
             .kinds = "nntnccbbb",
         },
-        .json_sql = "SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, "
-                    "peak_bytes FROM stream_total ORDER BY process_id, domain, device, stream",
+        .json_sql = sql_report_streams_json,
     },
     {
         .group = "gpu", .key = "calls", .title = "Time in the CUDA driver's memory calls and in waiting, all threads",
         .explanation = "How often each function was called, and how long the program was in it.",
         .absent = "No call of the CUDA driver was recorded.",
         .is_there = report_has_gpu,
-        .table = {
+        .table = &(const struct query){
             .sql = sql_report_device_calls,
             .columns = COLUMNS({"GPU", true}, {"function", false}, {"calls", true}, {"failed", true}, {"time", true},
                                {"of run", true}, {"mean", true}, {"longest", true}),
             .kinds = "ntccd%dd",
         },
         .is_short = true, .text = report_calls_text,
-        .json_sql = "SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, "
-                    "bytes FROM device_call ORDER BY process_id, device, function, activity",
+        .json_sql = sql_report_device_calls_json,
     },
     {
         .group = "gpu", .key = "segments", .title = "Segments against blocks, when most was reserved",
@@ -189,11 +182,8 @@ const struct report_section report_sections[] = {
                        "use.",
         .absent = "No caching allocator was recorded.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = "SELECT device, pid, reserved, live_requested + rounding + unsplit_remainder AS allocated, "
-                   "stream_pending, CAST(1000.0 * (reserved - live_requested - rounding - unsplit_remainder) / "
-                   "max(reserved, 1) AS INTEGER) AS unused, seq, ts_ns FROM ladder_peak " REPORT_LADDER_ORDER
-                   " LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_segments,
             .columns = COLUMNS({"GPU", true}, {"pid", true}, {"reserved", true}, {"allocated", true}, {"pending", true},
                                {"unused", true}, {"event", true}, {"at", true}),
             .kinds = "nnbbb%nd",
@@ -205,10 +195,8 @@ const struct report_section report_sections[] = {
         .explanation = "Each byte that was reserved and served no request, by the reason for it.",
         .absent = "No caching allocator was recorded.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, "
-                   "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_peak "
-                   REPORT_LADDER_ORDER " LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_ladder,
             .columns = COLUMNS({"GPU", true}, {"pid", true}, {"live", true}, {"rounding", true}, {"unsplit", true},
                                {"quantum", true}, {"other pools", true}, {"pending", true}, {"cached", true},
                                {"holes", true}),
@@ -221,9 +209,8 @@ const struct report_section report_sections[] = {
         .explanation = "Free memory between blocks in use, and the lines that hold it apart.",
         .absent = "There was no hole, or no caching allocator.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = "SELECT device, pid, size, before_size, before_function, behind_size, behind_function "
-                   "FROM peak_hole LIMIT iif(?1 < 0, 10, min(?1, 10))",
+        .table = &(const struct query){
+            .sql = sql_report_holes,
             .columns = COLUMNS({"GPU", true}, {"pid", true}, {"hole", true}, {"block before", true}, {"of", false},
                                {"block behind", true}, {"of", false}),
             .kinds = "nnbbtbt",
@@ -235,8 +222,8 @@ const struct report_section report_sections[] = {
         .explanation = "What the driver counts as used of a device, less what was live of all recorded processes.",
         .absent = "The driver was never asked how much memory is in use.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = REPORT_UNATTRIBUTED_SQL,
+        .table = &(const struct query){
+            .sql = sql_report_unattributed,
             .columns = COLUMNS({"GPU", true}, {"queries", true}, {"memory", true}, {"most used", true},
                                {"attributed", true}, {"least", true}, {"most", true}, {"last", true}),
             .kinds = "ncbbbbbb",
@@ -248,24 +235,22 @@ const struct report_section report_sections[] = {
         .explanation = "result: the CUresult; 2 is out of memory.",
         .absent = "The driver refused nothing.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = "SELECT seq, ts_ns, pid, device, stream, function, bytes, result FROM device_failure "
-                   "ORDER BY seq LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_failures,
             .columns = COLUMNS({"event", true}, {"at", true}, {"pid", true}, {"GPU", true}, {"stream", true},
                                {"function", false}, {"asked for", true}, {"result", true}),
             .kinds = "ndnnntbn",
         },
         .is_short = true, .text = report_failures_text,
-        .json_sql = "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, "
-                    "callsite_id FROM device_failure ORDER BY seq LIMIT ?1",
+        .json_sql = sql_report_failures_json,
     },
     {
         .group = "gpu", .key = "cupti", .title = "CUPTI",
         .explanation = "What became of CUPTI's recorder in each process.",
         .absent = "CUPTI's recorder was not asked for.",
         .is_there = report_has_gpu,
-        .table = {
-            .sql = "SELECT pid, state, seq, ts_ns, arg FROM cupti_state ORDER BY seq LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_cupti,
             .columns = COLUMNS({"pid", true}, {"state", false}, {"event", true}, {"at", true}, {"number", true}),
             .kinds = "ntndn",
         },
@@ -276,13 +261,7 @@ const struct report_section report_sections[] = {
         .explanation = "Storages of the storage layer by kind and type, and how many of them were never destroyed.",
         .absent = "The program did not use the storage layer.",
         .is_there = storage_is_there,
-        .table = {
-            .sql = "SELECT pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total "
-                   "ORDER BY bytes DESC, process_id, kind, dtype LIMIT ?1",
-            .columns = COLUMNS({"pid", true}, {"kind", false}, {"type", false}, {"storages", true}, {"bytes", true},
-                               {"not gone", true}, {"bytes", true}, {"no copy seen", true}),
-            .kinds = "nttcbcbc",
-        },
+        .table = &storage_totals,
         .is_short = true, .text = report_storages_text, .json = report_storages_json,
     },
     {
@@ -290,12 +269,8 @@ const struct report_section report_sections[] = {
         .explanation = "What a memory budget cost: operators whose results were evicted and had to be computed again.",
         .absent = "No planner of rematerialization ran.",
         .is_there = report_has_remat,
-        .table = {
-            .sql = "SELECT coalesce(name, '" REPORT_REMAT_NO_NAME "') AS operator, sum(runs) AS runs, sum(run_ns) AS "
-                   "run_ns, sum(remats) AS again, sum(collateral) AS collateral, sum(remat_ns) AS ns, "
-                   "CAST(1000.0 * sum(remat_ns) / max((SELECT sum(remat_ns) FROM operator_stat), "
-                   "1) AS INTEGER) AS share, sum(wasted) AS wasted FROM operator_stat GROUP BY operator "
-                   "HAVING again > 0 OR sum(collateral) > 0 ORDER BY ns DESC, again DESC, operator LIMIT ?1",
+        .table = &(const struct query){
+            .sql = sql_report_remat,
             .columns = COLUMNS({"operator", false}, {"runs", true}, {"time", true}, {"recomputed", true},
                                {"beside", true}, {"time", true}, {"of all", true}, {"in vain", true}),
             .kinds = "tcdccd%c",

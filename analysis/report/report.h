@@ -46,7 +46,7 @@ struct report_section {
     const char *absent;      /* a sentence: why there may be no rows */
     /* NULL: always. Where it says no, the section is in no answer, but for its sentence in the page. */
     bool (*is_there)(struct database *database);
-    struct query table;        /* ?1: the most rows, < 0: all; without `sql` the page has no table */
+    const struct query *table; /* ?1: the most rows, < 0: all */
     bool is_short;             /* it is also in the report without --all */
     report_section_text *text; /* NULL: the title, the explanation and the table */
     const char *json_sql;      /* ?1: as of `table`; NULL: that of the table */
@@ -66,84 +66,27 @@ void report_section_add(struct cJSON *answer, struct database *database, const s
 extern const struct report_section report_sections[];
 extern const size_t report_section_count;
 
-/* The section of `varve report` about CUPTI, and its member in the JSON. */
+/* The functions of the sections. */
+
+report_section_text report_total_text, report_processes_text, report_domains_text, report_devices_text,
+    report_calls_text, report_segments_text, report_unattributed_text, report_failures_text, report_cupti_text,
+    report_storages_text, report_remat_text;
+report_section_json report_total_json, report_domains_json, report_devices_json, report_segments_json,
+    report_ladder_json, report_cupti_json, report_storages_json, report_remat_json;
+/// Are there several?
+bool report_has_processes(struct database *database);
+/// Lines in the heap and in Python's memory?
+bool report_has_together(struct database *database);
+/// Is there anything about GPUs in this database?
+bool report_has_gpu(struct database *database);
+/// Did a planner of rematerialization run?
+bool report_has_remat(struct database *database);
 
 /// Did CUPTI record allocations beside the CUDA recorder?
 bool report_cupti_is_checked(struct database *database);
 /// Do both have the same ones?
 bool report_cupti_agrees(struct database *database);
-void report_cupti_text(FILE *out, struct database *database, const struct report_section *section,
-                       const struct report_options *options);
-struct cJSON *report_cupti_json(struct database *database, const struct report_options *options);
-
-/* The sections of `varve report` on what was allocated: functions as report.h tells. */
-
-/// Are there several?
-bool report_has_processes(struct database *database);
-/// Lines in the heap and in Python's memory?
-bool report_has_together(struct database *database);
-void report_total_text(FILE *out, struct database *database, const struct report_section *section,
-                       const struct report_options *options);
-struct cJSON *report_total_json(struct database *database, const struct report_options *options);
-void report_processes_text(FILE *out, struct database *database, const struct report_section *section,
-                           const struct report_options *options);
-void report_domains_text(FILE *out, struct database *database, const struct report_section *section,
-                         const struct report_options *options);
-struct cJSON *report_domains_json(struct database *database, const struct report_options *options);
-
-/* The sections of `varve report` on GPU runs. */
-
-#define REPORT_LADDER_ORDER "ORDER BY reserved DESC, process_id, device"
-
-/* Per device: how often the driver was queried, its memory, the most in use and what was attributed of it then, and
- * the rest: the least, the most, the last. */
-#define REPORT_UNATTRIBUTED_SQL                                                                                 \
-    "SELECT device, count(*) AS queries, max(total) AS total, max(used) AS most_used, "                         \
-    "(SELECT attributed FROM device_unattributed m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) " \
-    "AS attributed, min(unattributed) AS least, max(unattributed) AS most, "                                    \
-    "(SELECT unattributed FROM device_unattributed l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) "     \
-    "AS last FROM device_unattributed u GROUP BY device ORDER BY device"
-
-/// Is there anything about GPUs in this database?
-bool report_has_gpu(struct database *database);
-
-/* Functions of sections: see report.h. */
-
-void report_devices_text(FILE *out, struct database *database, const struct report_section *section,
-                         const struct report_options *options);
-struct cJSON *report_devices_json(struct database *database, const struct report_options *options);
-void report_calls_text(FILE *out, struct database *database, const struct report_section *section,
-                       const struct report_options *options);
-void report_segments_text(FILE *out, struct database *database, const struct report_section *section,
-                          const struct report_options *options);
-struct cJSON *report_segments_json(struct database *database, const struct report_options *options);
-struct cJSON *report_ladder_json(struct database *database, const struct report_options *options);
-void report_unattributed_text(FILE *out, struct database *database, const struct report_section *section,
-                              const struct report_options *options);
-void report_failures_text(FILE *out, struct database *database, const struct report_section *section,
-                          const struct report_options *options);
 /// CUDA's name of a CUresult, NULL if it is not one of the usual.
 const char *report_cuda_result(int64_t result);
-
-/* The chapter of `varve report` on rematerialization. */
-
-#define REPORT_REMAT_NO_NAME "(no name)"
-
-/// Did a planner run?
-bool report_has_remat(struct database *database);
-
-/* Functions of the section: see report.h. */
-
-void report_remat_text(FILE *out, struct database *database, const struct report_section *section,
-                       const struct report_options *options);
-struct cJSON *report_remat_json(struct database *database, const struct report_options *options);
-
-/* The chapter of `varve report` on storages. */
-
-/* Functions of the section: see report.h. */
-
-void report_storages_text(FILE *out, struct database *database, const struct report_section *section,
-                          const struct report_options *options);
-struct cJSON *report_storages_json(struct database *database, const struct report_options *options);
 
 #endif

@@ -21,11 +21,6 @@
 
 #define DIFFERENCES_SHOWN 10
 
-/* A refusal of a process that has got CUPTI's subscription is about activity records. */
-#define HAS_BEGUN                                                                                        \
-    "EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' " \
-    "AND b.seq < s.seq)"
-
 /* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum, int64_t largest)
 {
@@ -54,8 +49,7 @@ static void report_cupti_print_difference(FILE *out, struct database *database)
         {"pid", true}, {"GPU", true}, {"address", true}, {"bytes", true}, {"CUDA recorder", true}, {"CUPTI", true},
     };
     static const struct query query = {
-        .sql = "SELECT pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference "
-               "ORDER BY process_id, device, addr, size LIMIT ?1",
+        .sql = sql_cupti_differences_text,
         .columns = columns,
         .kinds = "nnxbcc",
     };
@@ -92,9 +86,7 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
     }
     report_rule_print(out, section->title);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT state, " HAS_BEGUN " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
-                "cupti_state s GROUP BY state, has_begun ORDER BY min(seq)");
+    cursor_open(&cursor, database, sql_cupti_states_counted);
     while (cursor_next(&cursor)) {
         print_state(out, cursor_name(&cursor, 0), cursor_integer(&cursor, 1) != 0, cursor_integer(&cursor, 2),
                     cursor_integer(&cursor, 3), cursor_integer(&cursor, 4));
@@ -110,12 +102,7 @@ struct cJSON *report_cupti_json(struct database *database, const struct report_o
     struct cJSON *object = json_object();
     bool is_checked = report_cupti_is_checked(database);
     (void)options;
-    json_add(object, "states",
-             query_json(database,
-                        "SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' "
-                        "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'subscription' END END AS refused "
-                        "FROM cupti_state s ORDER BY seq",
-                        0));
+    json_add(object, "states", query_json(database, sql_cupti_states, 0));
     if (is_checked) {
         json_bool(object, "agree", report_cupti_agrees(database));
     } else {

@@ -145,7 +145,7 @@ void report_processes_text(FILE *out, struct database *database, const struct re
 {
     int64_t processes = report_process_count(database);
     report_rule_print(out, section->title);
-    query_print(out, database, &section->table, options->stacks.is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
+    query_print(out, database, section->table, options->stacks.is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
     fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
 }
 

@@ -30,8 +30,6 @@
 #define FAILURES_SHORT 2
 #define FAILURES_SHOWN 5
 #define FAILURE_FRAMES 4
-#define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
 
 bool report_has_gpu(struct database *database)
 {
@@ -153,82 +151,49 @@ void report_calls_text(FILE *out, struct database *database, const struct report
 
 /* ---- segments of caching allocators ---- */
 
-/* A moment of a caching allocator: when it had reserved most. */
-struct segment_row {
-    int64_t process_id, pid, device, seq, ts_ns;
-    int64_t reserved, allocated, active; /* bytes; active: allocated, or freed but still waited for */
-    int64_t from_driver;                 /* what its process had of the driver on that device; -1: unknown */
-    int64_t largest_free, segments;      /* -1: unknown */
+/* Columns of sql_report_segments_with_driver, in the order of the JSON. */
+enum segments_column {
+    SEGMENTS_PROCESS_ID,
+    SEGMENTS_PID,
+    SEGMENTS_DEVICE,
+    SEGMENTS_SEQ,
+    SEGMENTS_TS_NS,
+    SEGMENTS_FROM_DRIVER, /* what the process had of the driver on that device; NULL: unknown */
+    SEGMENTS_RESERVED,
+    SEGMENTS_ALLOCATED,
+    SEGMENTS_ACTIVE, /* allocated, or freed but still waited for */
+    SEGMENTS_COLUMNS,
 };
 
-struct segments {
-    struct segment_row *rows;
-    size_t count;
-};
-
-static const char segments_sql[] =
-    "SELECT process_id, pid, device, reserved, live_requested + rounding + unsplit_remainder, "
-    "live_requested + rounding + unsplit_remainder + stream_pending, seq, ts_ns, "
-    "coalesce((SELECT a.allocated FROM timeline_process a WHERE a.process_id = m.process_id AND a.domain = 'device' "
-    "AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1), -1) "
-    "FROM ladder_peak m " REPORT_LADDER_ORDER " LIMIT ?1";
-
-/* Leaves -1 where the layout is not known. */
-static void report_gpu_take_layout(struct segment_row *row, struct database *database)
+/* What the layout says of the moment that the cursor stands on; -1 where it is not known. */
+static void report_gpu_take_layout(struct cursor *cursor, int64_t *largest_free_out, int64_t *segments_out)
 {
     struct segments_state state = {0};
     struct varve_message message = {""};
-    if (segments_state_load(&state, database, row->seq, row->device, row->pid, &message) == VARVE_OK) {
+    *largest_free_out = *segments_out = -1;
+    if (segments_state_load(&state, cursor->database, cursor_integer(cursor, SEGMENTS_SEQ),
+                            cursor_integer(cursor, SEGMENTS_DEVICE), cursor_integer(cursor, SEGMENTS_PID),
+                            &message) == VARVE_OK) {
         for (size_t i = 0; i < state.count; i++) {
-            if (state.parts[i].process_id != row->process_id) {
+            if (state.parts[i].process_id != cursor_integer(cursor, SEGMENTS_PROCESS_ID)) {
                 continue;
             }
-            row->largest_free = 0;
-            row->segments = 0;
+            *largest_free_out = *segments_out = 0;
             struct segment_item item;
             for (uint64_t from = 0; segment_next(state.parts[i].layout, &from, true, &item);) {
-                row->segments += item.first.is_implied ? 0 : 1;
-                row->largest_free =
-                    (int64_t)item.largest_free > row->largest_free ? (int64_t)item.largest_free : row->largest_free;
+                *segments_out += item.first.is_implied ? 0 : 1;
+                *largest_free_out =
+                    (int64_t)item.largest_free > *largest_free_out ? (int64_t)item.largest_free : *largest_free_out;
             }
         }
     }
     segments_state_free(&state);
 }
 
-static void segments_load(struct segments *segments, struct database *database, int64_t limit)
+static void open_segments(struct cursor *cursor, struct database *database, int64_t limit)
 {
-    *segments = (struct segments){0};
-    struct cursor cursor;
-    cursor_open(&cursor, database, segments_sql);
-    cursor_bind_integer(&cursor, 1, limit);
-    while (cursor_next(&cursor)) {
-        segments->rows = memory_resize(segments->rows, (segments->count + 1) * sizeof(segments->rows[0]));
-        struct segment_row *row = &segments->rows[segments->count++];
-        *row = (struct segment_row){
-            .process_id = cursor_integer(&cursor, 0),
-            .pid = cursor_integer(&cursor, 1),
-            .device = cursor_integer(&cursor, 2),
-            .reserved = cursor_integer(&cursor, 3),
-            .allocated = cursor_integer(&cursor, 4),
-            .active = cursor_integer(&cursor, 5),
-            .seq = cursor_integer(&cursor, 6),
-            .ts_ns = cursor_integer(&cursor, 7),
-            .from_driver = cursor_integer(&cursor, 8),
-            .largest_free = -1,
-            .segments = -1,
-        };
-    }
-    cursor_close(&cursor);
-    for (size_t i = 0; i < segments->count; i++) {
-        report_gpu_take_layout(&segments->rows[i], database);
-    }
-}
-
-static void segments_free(struct segments *segments)
-{
-    free(segments->rows);
-    *segments = (struct segments){0};
+    cursor_open(cursor, database, sql_report_segments_with_driver);
+    cursor_bind_integer(cursor, 1, limit);
 }
 
 void report_segments_text(FILE *out, struct database *database, const struct report_section *section,
@@ -239,59 +204,51 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         {"pending", true}, {"unused", true}, {"largest free", true}, {"segments", true}, {"at", true},
     };
     (void)options;
-    struct segments segments;
-    segments_load(&segments, database, SECTION_ROWS_TEXT);
     struct table table;
-    if (segments.count > 0) {
-        report_rule_print(out, section->title);
-        table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-        table.indent = "  ";
-        for (size_t i = 0; i < segments.count; i++) {
-            const struct segment_row *row = &segments.rows[i];
-            char number[24];
-            snprintf(number, sizeof(number), "%" PRId64, row->device);
-            table_add(&table, number);
-            snprintf(number, sizeof(number), "%" PRId64, row->pid);
-            table_add(&table, number);
-            table_add(&table, row->from_driver >= 0 ? format_bytes(row->from_driver).text : "-");
-            table_add(&table, format_bytes(row->reserved).text);
-            table_add(&table, format_bytes(row->allocated).text);
-            table_add(&table, format_bytes(row->active - row->allocated).text);
-            table_add(&table, format_share(row->reserved - row->allocated, row->reserved).text);
-            table_add(&table, row->largest_free >= 0 ? format_bytes(row->largest_free).text : "-");
-            table_add(&table, row->segments >= 0 ? format_count(row->segments).text : "-");
-            table_add(&table, format_duration(row->ts_ns).text);
-        }
-        table_print(&table, out, true);
-        table_free(&table);
-        fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n", segments.rows[0].seq);
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    table.indent = "  ";
+    int64_t first = -1;
+    struct cursor cursor;
+    for (open_segments(&cursor, database, SECTION_ROWS_TEXT); cursor_next(&cursor);) {
+        int64_t largest_free, segments;
+        report_gpu_take_layout(&cursor, &largest_free, &segments);
+        const int64_t reserved = cursor_integer(&cursor, SEGMENTS_RESERVED);
+        const int64_t allocated = cursor_integer(&cursor, SEGMENTS_ALLOCATED);
+        first = first < 0 ? cursor_integer(&cursor, SEGMENTS_SEQ) : first;
+        query_print_cell(&table, &cursor, SEGMENTS_DEVICE, 'n');
+        query_print_cell(&table, &cursor, SEGMENTS_PID, 'n');
+        query_print_cell(&table, &cursor, SEGMENTS_FROM_DRIVER, 'b');
+        query_print_cell(&table, &cursor, SEGMENTS_RESERVED, 'b');
+        query_print_cell(&table, &cursor, SEGMENTS_ALLOCATED, 'b');
+        table_add(&table, format_bytes(cursor_integer(&cursor, SEGMENTS_ACTIVE) - allocated).text);
+        table_add(&table, format_share(reserved - allocated, reserved).text);
+        table_add(&table, largest_free >= 0 ? format_bytes(largest_free).text : "-");
+        table_add(&table, segments >= 0 ? format_count(segments).text : "-");
+        query_print_cell(&table, &cursor, SEGMENTS_TS_NS, 'd');
     }
-    segments_free(&segments);
+    cursor_close(&cursor);
+    if (table.cell_count > 0) {
+        report_rule_print(out, section->title);
+        table_print(&table, out, true);
+        fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n", first);
+    }
+    table_free(&table);
 }
 
 struct cJSON *report_segments_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *array = json_array();
     (void)options;
-    struct segments segments;
-    segments_load(&segments, database, INT64_MAX);
-    for (size_t i = 0; i < segments.count; i++) {
-        const struct segment_row *row = &segments.rows[i];
-        struct cJSON *object = json_object();
-        json_integer(object, "process_id", row->process_id);
-        json_integer(object, "pid", row->pid);
-        json_integer(object, "device", row->device);
-        json_integer(object, "seq", row->seq);
-        json_integer(object, "ts_ns", row->ts_ns);
-        json_integer_or_null(object, "from_driver", row->from_driver);
-        json_integer(object, "reserved", row->reserved);
-        json_integer(object, "allocated", row->allocated);
-        json_integer(object, "active", row->active);
-        json_integer_or_null(object, "largest_free", row->largest_free);
-        json_integer_or_null(object, "segments", row->segments);
+    struct cursor cursor;
+    for (open_segments(&cursor, database, INT64_MAX); cursor_next(&cursor);) {
+        int64_t largest_free, segments;
+        report_gpu_take_layout(&cursor, &largest_free, &segments);
+        struct cJSON *object = cursor_json(&cursor, SEGMENTS_COLUMNS);
+        json_integer_or_null(object, "largest_free", largest_free);
+        json_integer_or_null(object, "segments", segments);
         json_append(array, object);
     }
-    segments_free(&segments);
+    cursor_close(&cursor);
     return array;
 }
 
@@ -301,8 +258,8 @@ struct cJSON *report_ladder_json(struct database *database, const struct report_
 {
     struct cJSON *object = json_object();
     (void)options;
-    json_add(object, "peak", query_json(database, "SELECT * FROM ladder_peak " REPORT_LADDER_ORDER, 0));
-    json_add(object, "holes", query_json(database, "SELECT * FROM peak_hole LIMIT " TEXT(HOLES_JSON), 0));
+    json_add(object, "peak", query_json(database, sql_ladder_peaks, 0));
+    json_add(object, "holes", query_json(database, sql_peak_holes, HOLES_JSON));
     return object;
 }
 
@@ -314,7 +271,7 @@ static void print_unattributed_short(FILE *out, struct database *database, const
         {"GPU", true}, {"memory", true}, {"most used", true}, {"attributed", true}, {"unattributed", true},
     };
     static const struct query query = {
-        .sql = "SELECT device, total, most_used, attributed, most FROM (" REPORT_UNATTRIBUTED_SQL ")",
+        .sql = sql_unattributed_short,
         .columns = columns,
         .kinds = "nbbbb",
     };
@@ -371,13 +328,13 @@ const char *report_cuda_result(int64_t result)
 
 static void report_gpu_print_failure(FILE *out, struct database *database, struct cursor *cursor, int64_t frames)
 {
-    int64_t result = cursor_integer(cursor, 6);
+    int64_t result = cursor_integer(cursor, 10);
     const char *name = report_cuda_result(result);
-    struct callsite_row callsite = {.id = cursor_integer(cursor, 7)};
+    struct callsite_row callsite = {.id = cursor_integer(cursor, 12)};
     fprintf(out, "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
-            format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 3), cursor_integer(cursor, 2));
-    format_print_safe(out, cursor_name(cursor, 4));
-    fprintf(out, " of %s\n", format_bytes_exact(cursor_integer(cursor, 5)).text);
+            format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 5), cursor_integer(cursor, 3));
+    format_print_safe(out, cursor_name(cursor, 8));
+    fprintf(out, " of %s\n", format_bytes_exact(cursor_integer(cursor, 9)).text);
     if (name != NULL) {
         fprintf(out, "       %s (%" PRId64 ")\n", name, result);
     } else {
@@ -400,7 +357,7 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
     }
     report_rule_print(out, section->title);
     struct cursor cursor;
-    cursor_open(&cursor, database, sql_first_device_failures);
+    cursor_open(&cursor, database, sql_report_failures_json);
     cursor_bind_integer(&cursor, 1, shown);
     while (cursor_next(&cursor)) {
         report_gpu_print_failure(out, database, &cursor, options->stacks.is_all ? FAILURE_FRAMES : 0);

@@ -8,6 +8,8 @@
 #include "analysis/query/query_selection.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +43,7 @@ struct leak_list *report_leaks_load(struct database *database)
 
 void report_leaks_put(struct database *database, struct leak_list *list)
 {
-    database_execute(database, "PRAGMA query_only = 0; CREATE TEMP TABLE leak_list(score TEXT, callsite_id INTEGER,"
-                               " domain TEXT, bytes INTEGER, allocations INTEGER, evidence TEXT)");
+    database_execute(database, sql_leak_list_made);
     struct cursor cursor;
     cursor_open(&cursor, database, "INSERT INTO temp.leak_list VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
     for (size_t i = 0; i < list->count; i++) {

@@ -91,10 +91,7 @@ static void print_storages(FILE *out, struct database *database)
         {"bytes", true},     {"recomputed", true}, {"time", true}, {"in vain", true},
     };
     static const struct query query = {
-        .sql = "SELECT evictions, number, pid, coalesce(operator, '" REPORT_REMAT_NO_NAME
-               "'), size, remats + collateral, remat_ns, wasted "
-               "FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat WHERE evictions > 0 "
-               "ORDER BY evictions DESC, size DESC, id LIMIT ?1) ORDER BY evictions DESC, size DESC, id",
+        .sql = sql_remat_storages_most_evicted,
         .columns = columns,
         .kinds = "cnntbcdc",
     };
@@ -107,18 +104,13 @@ static void report_remat_print_failure(FILE *out, struct database *database)
     static const struct table_column columns[] = {
         {"in the way: made by", false}, {"why", false}, {"storages", true}, {"bytes", true}};
     static const struct query query = {
-        .sql = "SELECT coalesce(operator, '" REPORT_REMAT_NO_NAME
-               "'), cause, storages, bytes FROM remat_blocked WHERE failure_seq = "
-               "(SELECT max(seq) FROM remat_failure_stat) ORDER BY bytes DESC, operator, cause LIMIT ?1",
+        .sql = sql_remat_blocked_last,
         .columns = columns,
         .kinds = "ttcb",
     };
     int64_t failures = report_figure(database, "failed operators", 0);
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT seq, ts_ns, coalesce(operator, '" REPORT_REMAT_NO_NAME
-                "'), needed, budget, blocked FROM remat_failure "
-                "ORDER BY seq DESC LIMIT 1");
+    cursor_open(&cursor, database, sql_remat_last_failure);
     if (cursor_next(&cursor)) {
         fprintf(out, "  %s operator%s did not get %s memory, %s%s after the start (event %" PRId64 "): ",
                 format_count(failures).text, format_plural(failures, "", "s"), failures == 1 ? "its" : "their",
@@ -143,7 +135,7 @@ void report_remat_text(FILE *out, struct database *database, const struct report
     report_remat_print_costs(out, database);
     print_evictions(out, database);
     if (options->stacks.is_all) {
-        query_print(out, database, &section->table, ROWS_SHOWN);
+        query_print(out, database, section->table, ROWS_SHOWN);
         print_storages(out, database);
     }
     report_remat_print_failure(out, database);

@@ -17,9 +17,9 @@ void report_section_table(FILE *out, struct database *database, const struct rep
     size_t bytes;
     FILE *table = memory_stream(&rows, &bytes);
     struct cursor cursor;
-    cursor_open(&cursor, database, section->table.sql);
+    cursor_open(&cursor, database, section->table->sql);
     cursor_bind_integer(&cursor, 1, -1);
-    int64_t all = query_print_rows(table, &cursor, &section->table, terminal_columns(), SECTION_ROWS_TEXT);
+    int64_t all = query_print_rows(table, &cursor, section->table, terminal_columns(), SECTION_ROWS_TEXT);
     memory_stream_end(table, &rows);
     if (all > 0) {
         report_rule_print(out, section->title);
@@ -51,7 +51,7 @@ void report_section_print(FILE *out, struct database *database, const struct rep
 
 static struct cJSON *rows_json(struct database *database, const struct report_section *section)
 {
-    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table.sql, SECTION_ROWS_JSON);
+    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table->sql, SECTION_ROWS_JSON);
 }
 
 void report_section_add(struct cJSON *answer, struct database *database, const struct report_section *section,

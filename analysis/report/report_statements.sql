@@ -85,9 +85,6 @@ SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM cupti_differe
 -- statement sql_gpu_time_by_activity
 SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity ORDER BY activity
 
--- statement sql_first_device_failures
-SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure ORDER BY seq LIMIT ?1
-
 -- statement sql_remat_budgets
 SELECT min(budget), max(budget), count(*), count(budget) FROM remat_budget b WHERE seq = (SELECT max(seq) FROM
     remat_budget l WHERE l.process_id = b.process_id)
@@ -106,3 +103,128 @@ SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?
 -- statement sql_remat_storages
 SELECT * FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat WHERE evictions > 0 ORDER BY evictions
     DESC, size DESC, id LIMIT ?1) ORDER BY evictions DESC, size DESC, id
+
+-- statement sql_report_totals
+SELECT domain, device, bytes, peak_bytes, peak_ns, live_bytes, allocations, live_allocations, temporary, failed FROM
+    total ORDER BY peak_bytes DESC, domain, device LIMIT ?1
+
+-- statement sql_report_host_peak
+SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1
+
+-- statement sql_report_sizes
+SELECT domain, device, up_to_bytes, allocations, bytes, live_allocations, live_bytes, temporary, mean_lifetime_ns FROM
+    size_total ORDER BY domain, device, up_to_bytes LIMIT ?1
+
+-- statement sql_report_marks
+SELECT name, pid, tid, begin_ns, end_ns - begin_ns AS duration_ns, begin_seq FROM mark ORDER BY begin_seq LIMIT ?1
+
+-- statement sql_report_ooms
+SELECT seq, ts_ns, device, requested, allocated, reserved, largest_free FROM oom ORDER BY seq LIMIT ?1
+
+-- statement sql_report_streams
+SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes FROM stream_total ORDER BY device,
+    process_id, domain, bytes DESC, stream LIMIT ?1
+
+-- statement sql_report_streams_json
+SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, peak_bytes FROM
+    stream_total ORDER BY process_id, domain, device, stream
+
+-- statement sql_report_device_calls_json
+SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes FROM device_call
+    ORDER BY process_id, device, function, activity
+
+-- statement sql_report_segments
+SELECT device, pid, reserved, live_requested + rounding + unsplit_remainder AS allocated, stream_pending, CAST(1000.0 *
+    (reserved - live_requested - rounding - unsplit_remainder) / max(reserved, 1) AS INTEGER) AS unused, seq, ts_ns FROM
+    ladder_peak ORDER BY reserved DESC, process_id, device LIMIT ?1
+
+-- statement sql_report_ladder
+SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, pool_segregation, stream_pending,
+    cached_segments, external_holes FROM ladder_peak ORDER BY reserved DESC, process_id, device LIMIT ?1
+
+-- statement sql_report_holes
+SELECT device, pid, size, before_size, before_function, behind_size, behind_function FROM peak_hole LIMIT iif(?1 < 0,
+    10, min(?1, 10))
+
+-- statement sql_report_failures
+SELECT seq, ts_ns, pid, device, stream, function, bytes, result FROM device_failure ORDER BY seq LIMIT ?1
+
+-- statement sql_report_failures_json
+SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id FROM
+    device_failure ORDER BY seq LIMIT ?1
+
+-- statement sql_report_cupti
+SELECT pid, state, seq, ts_ns, arg FROM cupti_state ORDER BY seq LIMIT ?1
+
+-- statement sql_report_remat
+SELECT coalesce(name, '(no name)') AS operator, sum(runs) AS runs, sum(run_ns) AS run_ns, sum(remats) AS again,
+    sum(collateral) AS collateral, sum(remat_ns) AS ns, CAST(1000.0 * sum(remat_ns) / max((SELECT sum(remat_ns) FROM
+    operator_stat), 1) AS INTEGER) AS share, sum(wasted) AS wasted FROM operator_stat GROUP BY operator HAVING again > 0
+    OR sum(collateral) > 0 ORDER BY ns DESC, again DESC, operator LIMIT ?1
+
+-- statement sql_report_unattributed
+-- Per device: how often the driver was queried, its memory, the most in use and what was attributed of it then, and
+-- the rest: the least, the most, the last.
+SELECT device, count(*) AS queries, max(total) AS total, max(used) AS most_used,
+    (SELECT attributed FROM device_unattributed m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1)
+    AS attributed, min(unattributed) AS least, max(unattributed) AS most,
+    (SELECT unattributed FROM device_unattributed l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1)
+    AS last FROM device_unattributed u GROUP BY device ORDER BY device
+
+-- statement sql_report_segments_with_driver
+SELECT process_id, pid, device, seq, ts_ns, (SELECT a.allocated FROM timeline_process a WHERE a.process_id =
+    m.process_id AND a.domain = 'device' AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1) AS
+    from_driver, reserved, live_requested + rounding + unsplit_remainder AS allocated, live_requested + rounding +
+    unsplit_remainder + stream_pending AS active FROM ladder_peak m ORDER BY reserved DESC, process_id, device LIMIT ?1
+
+-- statement sql_ladder_peaks
+SELECT * FROM ladder_peak ORDER BY reserved DESC, process_id, device
+
+-- statement sql_peak_holes
+SELECT * FROM peak_hole LIMIT ?1
+
+-- statement sql_unattributed_short
+SELECT device, max(total), max(used), (SELECT attributed FROM device_unattributed m WHERE m.device = u.device ORDER BY
+    used DESC, seq LIMIT 1), max(unattributed) FROM device_unattributed u GROUP BY device ORDER BY device
+
+-- statement sql_remat_storages_most_evicted
+SELECT evictions, number, pid, coalesce(operator, '(no name)'), size, remats + collateral, remat_ns, wasted FROM
+    remat_storage WHERE id IN (SELECT id FROM remat_storage_stat WHERE evictions > 0 ORDER BY evictions DESC, size DESC,
+    id LIMIT ?1) ORDER BY evictions DESC, size DESC, id
+
+-- statement sql_remat_blocked_last
+SELECT coalesce(operator, '(no name)'), cause, storages, bytes FROM remat_blocked WHERE failure_seq = (SELECT max(seq)
+    FROM remat_failure_stat) ORDER BY bytes DESC, operator, cause LIMIT ?1
+
+-- statement sql_remat_last_failure
+SELECT seq, ts_ns, coalesce(operator, '(no name)'), needed, budget, blocked FROM remat_failure ORDER BY seq DESC LIMIT 1
+
+-- statement sql_cupti_differences_text
+SELECT pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference ORDER BY process_id, device, addr, size LIMIT ?1
+
+-- statement sql_cupti_states_counted
+-- has_begun: a refusal of a process that has got CUPTI's subscription is about activity records.
+SELECT state, EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' AND
+    b.seq < s.seq) AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM cupti_state s GROUP BY state,
+    has_begun ORDER BY min(seq)
+
+-- statement sql_cupti_states
+SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' THEN CASE WHEN EXISTS (SELECT 1 FROM
+    cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' AND b.seq < s.seq) THEN 'activity' ELSE
+    'subscription' END END AS refused FROM cupti_state s ORDER BY seq
+
+-- statement sql_tree_callsites
+-- Figures are in the order of enum call_tree_metric.
+SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_allocations, t.bytes, t.allocations,
+    t.live_bytes, t.live_allocations, 0, t.temporary FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id
+    WHERE t.domain = (SELECT d.code FROM domain d WHERE d.name = ?1)
+
+-- statement sql_tree_callsites_of_process
+-- The view of processes has its domains by name.
+SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_allocations, t.bytes, t.allocations,
+    t.live_bytes, t.live_allocations, 0, t.temporary FROM callsite_total_process t LEFT JOIN callsite c ON c.id =
+    t.callsite_id WHERE t.domain = ?1 AND t.process_id = ?2
+
+-- statement sql_leak_list_made
+PRAGMA query_only = 0; CREATE TEMP TABLE leak_list(score TEXT, callsite_id INTEGER, domain TEXT, bytes INTEGER,
+    allocations INTEGER, evidence TEXT)

@@ -21,7 +21,7 @@ void report_storages_text(FILE *out, struct database *database, const struct rep
     bool is_all = options->stacks.is_all;
     int64_t top = !is_all ? LEAKS_SHOWN : options->top < 0 ? REPORT_ENTRIES_ALL : options->top;
     report_rule_print(out, section->title);
-    storage_totals_print(out, database, is_all ? TOTALS_ALL : TOTALS_SHOWN);
+    query_print(out, database, section->table, is_all ? TOTALS_ALL : TOTALS_SHOWN);
     fputc('\n', out);
     struct storage_leaks leaks;
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "trace/collect.h"
 
+#include "statements_generated.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +33,6 @@ static const struct {
      "callsite_id domain user_function user_file user_line user_module function file line module is_named allocations"
      " frees bytes live_allocations live_bytes peak_allocations peak_bytes temporary allocations_per_s bytes_per_s"},
 };
-
-/* Lines of the user's code: those of its call sites that lead, added up; callsite_id: one of them. */
-static const char line_total[] =
-    "CREATE TEMP VIEW line_total AS SELECT domain, user_function, user_file, user_line, user_module, is_named,"
-    " min(callsite_id) AS callsite_id, count(*) AS callsites, sum(allocations) AS allocations, sum(frees) AS frees,"
-    " sum(bytes) AS bytes, sum(live_allocations) AS live_allocations, sum(live_bytes) AS live_bytes,"
-    " sum(peak_allocations) AS peak_allocations, sum(peak_bytes) AS peak_bytes, sum(temporary) AS temporary,"
-    " sum(allocations_per_s) AS allocations_per_s, sum(bytes_per_s) AS bytes_per_s FROM callsite_total"
-    " GROUP BY domain, user_function, user_file, user_line, user_module, is_named, iif(is_named, 0, callsite_id)";
 
 static void figures_table_make(struct database *figures, const char *name, const char *columns, const char *document)
 {
@@ -68,9 +61,7 @@ static int document_check(struct database *figures, const char *document, int64_
                           struct varve_message *message)
 {
     struct cursor cursor;
-    cursor_open(&cursor, figures,
-                "SELECT json_extract(?1, '$.varve_live'), json_extract(?1, '$.recording[0].number') WHERE"
-                " json_valid(?1)");
+    cursor_open(&cursor, figures, sql_top_version);
     cursor_bind_text(&cursor, 1, document);
     const bool is_ours = cursor_next(&cursor) && !cursor_is_null(&cursor, 0);
     const int64_t version = is_ours ? cursor_integer(&cursor, 0) : 0;
@@ -93,7 +84,7 @@ static int tables_make(struct database *figures, const char *document, struct va
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         figures_table_make(figures, tables[i].name, tables[i].columns, document);
     }
-    database_execute(figures, line_total);
+    database_execute(figures, sql_top_line_total);
     database_execute(figures, "PRAGMA query_only = 1");
     return database_error(figures, message);
 }

@@ -15,6 +15,8 @@
 #include "analysis/query/database.h"
 #include "analysis/query/query_print.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -188,9 +190,7 @@ static void line_print(FILE *out, const struct page *page, const char *text)
 static void recording_print(FILE *out, struct database *database, const struct page *page)
 {
     struct cursor cursor;
-    cursor_open(&cursor, database,
-                "SELECT command, pid, duration_ns, events, events_per_s, waiting, lost, rss_bytes, processes,"
-                " processes_running, threads FROM recording");
+    cursor_open(&cursor, database, sql_top_recording);
     char text[2 * TERMINAL_COLUMNS_MAX];
     if (cursor_next(&cursor)) {
         const int64_t waiting = cursor_integer(&cursor, 5), processes = cursor_integer(&cursor, 8);
