@@ -77,3 +77,7 @@ SELECT severity, name, sum(value), source FROM stats WHERE severity = 'info' OR 
 -- statement sql_columns_of_statement
 SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN ('table', 'view') AND
     instr(lower(?1), lower(s.name)) > 0 ORDER BY 1
+
+-- statement sql_query_schema
+SELECT s.name, s.type, coalesce(h.meaning, '') AS meaning FROM sqlite_schema s LEFT JOIN help h ON h.name = s.name AND
+    h.column = '' WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite%' ORDER BY s.type DESC, s.name

@@ -373,10 +373,6 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     }
 }
 
-#define SCHEMA_SQL                                                                                                 \
-    "SELECT s.name, s.type, coalesce(h.meaning, '') AS meaning FROM sqlite_schema s LEFT JOIN help h ON h.name = " \
-    "s.name AND h.column = '' WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite%' "                    \
-    "ORDER BY s.type DESC, s.name"
 #define COLUMNS_SQL                                                                                            \
     "SELECT c.name, lower(c.type) AS type, coalesce(h.meaning, '') AS meaning FROM pragma_table_info('%s') c " \
     "LEFT JOIN help h ON h.name = '%s' AND h.column = c.name"
@@ -434,14 +430,16 @@ static int answer_schema(const struct answer *answer, struct database *database,
 {
     const struct values *values = answer->values;
     bool is_text = !values->csv && !values->json && !values->vertical;
-    char sql[sizeof(COLUMNS_SQL) + 2 * NAME_BYTES_MAX] = SCHEMA_SQL;
+    char columns[sizeof(COLUMNS_SQL) + 2 * NAME_BYTES_MAX];
+    const char *sql = sql_query_schema;
     if (name != NULL) {
         char found[NAME_BYTES_MAX];
         int result = find_table(found, database, name, is_text ? answer->out : NULL, message);
         if (result != VARVE_OK) {
             return result;
         }
-        snprintf(sql, sizeof(sql), COLUMNS_SQL, found, found);
+        snprintf(columns, sizeof(columns), COLUMNS_SQL, found, found);
+        sql = columns;
     }
     if (!is_text) {
         return run_statements(answer, database, sql, message);

@@ -15,6 +15,8 @@
 #include "base/program.h"
 #include "base/publish.h"
 
+#include "statements_generated.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -332,30 +334,24 @@ static void folder_remove(const char *path)
 
 static int result_read(const char *path, struct ctf_import_result *result, struct varve_message *message)
 {
-    const struct {
-        int64_t *figure;
-        const char *sql;
-    } figures[] = {
-        {&result->events, "SELECT count(*) FROM event"},
-        {&result->lost, "SELECT sum(value) FROM stats WHERE name IN ('events_lost', 'events_unattached')"},
-        {&result->uncommitted, "SELECT sum(uncommitted) FROM thread"},
-        {&result->processes, "SELECT processes FROM recording"},
-        {&result->threads, "SELECT count(*) FROM thread"},
-        {&result->allocations, "SELECT count(*) FROM allocation"},
-        {&result->discarded_events, "SELECT value FROM stats WHERE name = 'lttng_events_discarded'"},
-        {&result->discarded_packets, "SELECT value FROM stats WHERE name = 'lttng_packets_discarded'"},
-        {&result->uncounted, "SELECT value FROM stats WHERE name = 'lttng_discards_of_unknown_size'"},
-        {&result->unknown_events, "SELECT value FROM stats WHERE name = 'ctf_unknown_events'"},
-        {&result->other_events, "SELECT value FROM stats WHERE name = 'ctf_other_events'"},
+    int64_t *const figures[] = {
+        &result->events,    &result->lost,           &result->uncommitted,      &result->processes,
+        &result->threads,   &result->allocations,    &result->discarded_events, &result->discarded_packets,
+        &result->uncounted, &result->unknown_events, &result->other_events,
     };
     struct database *database;
     int error = database_open(path, DATABASE_DERIVED, &database, message);
     if (error != VARVE_OK) {
         return error;
     }
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
-        *figures[i].figure = database_integer(database, figures[i].sql, 0);
+    struct cursor cursor;
+    cursor_open(&cursor, database, sql_ctf_result);
+    if (cursor_next(&cursor)) {
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+            *figures[i] = cursor_integer(&cursor, i);
+        }
     }
+    cursor_close(&cursor);
     error = database_error(database, message);
     database_close(database);
     return error;

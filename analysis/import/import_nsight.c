@@ -13,6 +13,8 @@
 #include "base/error.h"
 #include "trace/record.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,12 +197,7 @@ static uint8_t import_nsight_cause_of(const char *name)
 static uint32_t read_chain(struct reader *reader, int64_t id)
 {
     struct cursor cursor;
-    cursor_open(&cursor, reader->database,
-                reader->has_modules
-                    ? "SELECT s.value, m.value FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
-                      "LEFT JOIN StringIds m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.stackDepth"
-                    : "SELECT s.value, NULL FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
-                      "WHERE c.id = ?1 ORDER BY c.stackDepth");
+    cursor_open(&cursor, reader->database, reader->has_modules ? sql_nsight_chain_with_modules : sql_nsight_chain);
     cursor_bind_integer(&cursor, 1, id);
     uint32_t symbols[DEPTH_MAX];
     size_t depth = 0;
@@ -388,11 +385,7 @@ static int import_nsight_refuse(struct database *database, const char *path, str
 static int check_tables(struct database *database, const char *path, struct varve_message *message)
 {
     struct cursor cursor;
-    static const char sql[] =
-        "SELECT name FROM sqlite_schema WHERE (type = 'view' OR (type = 'table' AND coalesce(rootpage, 0) = 0))"
-        " AND name COLLATE NOCASE IN ('" MEMORY "', '" RUNTIME "', 'CUDA_CALLCHAINS', 'StringIds', 'PROCESSES',"
-        " 'TARGET_INFO_CUDA_DEVICE', 'TARGET_INFO_GPU', 'ENUM_CUDA_MEM_KIND', 'ENUM_CUDA_DEV_MEM_EVENT_OPER')";
-    cursor_open(&cursor, database, sql);
+    cursor_open(&cursor, database, sql_nsight_no_tables);
     int error = VARVE_OK;
     if (cursor_next(&cursor)) {
         error = varve_message_set(message, VARVE_ERROR_FORMAT,

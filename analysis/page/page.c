@@ -22,6 +22,8 @@
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +104,7 @@ static void page_write_processes(struct page *page)
     page_key(&page->writer, "processes");
     page_open(&page->writer, '[');
     struct cursor cursor;
-    cursor_open(&cursor, page->database,
-                "SELECT p.id, p.pid, p.rank, p.executable FROM process p ORDER BY p.id LIMIT ?1");
+    cursor_open(&cursor, page->database, sql_page_processes);
     cursor_bind_integer(&cursor, 1, ROWS_SHOWN);
     while (cursor_next(&cursor)) {
         page_open(&page->writer, '{');

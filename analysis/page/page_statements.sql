@@ -44,3 +44,6 @@ SELECT process_id, device, ts_ns, reserved, live_requested, rounding, unsplit_re
 -- statement sql_page_flame_domains
 SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, domain =
     'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1
+
+-- statement sql_page_processes
+SELECT p.id, p.pid, p.rank, p.executable FROM process p ORDER BY p.id LIMIT ?1

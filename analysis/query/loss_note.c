@@ -23,41 +23,12 @@
 void report_loss_load(struct report_loss *loss, struct database *database)
 {
     *loss = (struct report_loss){0};
-    int64_t *const figures[] = {
-        &loss->threads,
-        &loss->emitted,
-        &loss->stored,
-        &loss->spilled,
-        &loss->lost,
-        &loss->lost_bytes,
-        &loss->uncommitted,
-        &loss->threads_with_loss,
-        &loss->interrupted_by_kill,
-        &loss->interrupted_by_exec,
-        &loss->interrupted_by_stop,
-        &loss->interrupted_by_end,
-        &loss->running,
-        &loss->killed,
-        &loss->unknown,
-        &loss->killed_by,
-        &loss->unrecorded,
-        &loss->unrecorded_runs,
-        &loss->stat_rows,
-        &loss->other_rows,
-        &loss->not_derived,
-        &loss->frees_unknown,
-        &loss->unhooked_heaps,
-        &loss->unhooked_libraries,
-        &loss->unattached,
-        &loss->unattached_processes,
-        &loss->damaged,
-        &loss->unread_pythons,
-    };
     struct cursor cursor;
     cursor_open(&cursor, database, sql_losses);
     if (cursor_next(&cursor)) {
-        for (int column = 0; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
-            *figures[column] = cursor_integer(&cursor, column);
+        int64_t *const figures = &loss->threads;
+        for (int column = 0; column < (int)(sizeof(*loss) / sizeof(int64_t)); column++) {
+            figures[column] = cursor_integer(&cursor, column);
         }
     }
     cursor_close(&cursor);

@@ -20,26 +20,26 @@ struct database;
 struct varve_collect_result;
 
 /* Sums over the rings: emitted = stored + lost + uncommitted. */
+/* In the order of the columns of sql_losses. */
 struct report_loss {
-    int64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
+    int64_t threads, emitted, stored, spilled, lost, lost_bytes, uncommitted, threads_with_loss;
     /* of the uncommitted, by what came in between; these are all of them */
-    int64_t interrupted_by_kill, interrupted_by_exec, interrupted_by_end, interrupted_by_stop;
-    int64_t not_derived;   /* events that a collector had added up which was killed */
-    int64_t frees_unknown; /* in no total, as the allocations of their blocks are among what was lost */
-    int64_t threads, threads_with_loss;
-    int64_t stat_rows;  /* rows of data_loss */
-    int64_t other_rows; /* of these, such as report_loss_words has no words for */
-    int64_t unattached; /* events that no ring took */
-    int64_t damaged;    /* rings of which it is not known what they held */
-    int64_t running;    /* processes that lived on when the recording stopped */
+    int64_t interrupted_by_kill, interrupted_by_exec, interrupted_by_stop, interrupted_by_end;
+    int64_t running; /* processes that lived on when the recording stopped */
     int64_t killed,
         unknown;        /* processes that a signal ended; that ended without their exit handlers, nobody knows how */
     int64_t killed_by;  /* the signal of all of the killed, 0: of different ones */
     int64_t unrecorded; /* programs that could not be recorded */
     int64_t unrecorded_runs;      /* how often these ran */
-    int64_t unattached_processes; /* processes of which nothing but a number is known */
+    int64_t stat_rows;            /* rows of data_loss */
+    int64_t other_rows;           /* of these, such as report_loss_words has no words for */
+    int64_t not_derived;          /* events that a collector had added up which was killed */
+    int64_t frees_unknown;        /* in no total, as the allocations of their blocks are among what was lost */
     int64_t unhooked_heaps;       /* processes whose heap no hook sees: their program brings its allocator */
     int64_t unhooked_libraries;   /* of programs that are recorded else */
+    int64_t unattached;           /* events that no ring took */
+    int64_t unattached_processes; /* processes of which nothing but a number is known */
+    int64_t damaged;              /* rings of which it is not known what they held */
     int64_t unread_pythons;       /* processes with an interpreter whose frames are not read: no loss of events */
 };
 

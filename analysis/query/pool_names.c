@@ -25,9 +25,7 @@ int64_t stream_handle(struct database *database, const struct segments_part *par
 {
     struct cursor cursor;
     int64_t handle = number;
-    if (pool_names_lookup(database, &cursor,
-                          "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3", part,
-                          number)) {
+    if (pool_names_lookup(database, &cursor, sql_stream_of_number, part, number)) {
         handle = cursor_integer(&cursor, 0);
         cursor_close(&cursor);
     }

@@ -211,3 +211,6 @@ SELECT domain, device, allocations, frees, bytes, temporary, failed, live_alloca
     peak_allocations, peak_seq, peak_ns, process_id, pid FROM total_process WHERE ?1 < 0 OR process_id = ?1 ORDER BY
     process_id, CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 4 WHEN 'pinned' THEN 5 WHEN
     'mmap' THEN 7 WHEN 'address_space' THEN 8 ELSE 6 END, domain, device
+
+-- statement sql_stream_of_number
+SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3

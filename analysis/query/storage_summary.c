@@ -13,18 +13,12 @@ bool storage_is_there(struct database *database)
     return report_figure(database, "storages", 0) != 0;
 }
 
-const struct query storage_totals = {
-    .sql = sql_storage_totals,
-    .columns = (const struct table_column[]){{"pid", true},
-                                             {"kind", false},
-                                             {"type", false},
-                                             {"storages", true},
-                                             {"bytes", true},
-                                             {"not gone", true},
-                                             {"bytes", true},
-                                             {"no copy seen", true}},
-    .kinds = "nttcbcbc",
+static const struct table_column total_columns[] = {
+    {"pid", true},   {"kind", false},    {"type", false}, {"storages", true},
+    {"bytes", true}, {"not gone", true}, {"bytes", true}, {"no copy seen", true},
 };
+
+const struct query storage_totals = {.sql = sql_storage_totals, .columns = total_columns, .kinds = "nttcbcbc"};
 
 struct cJSON *storage_totals_json(struct database *database)
 {

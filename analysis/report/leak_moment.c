@@ -80,8 +80,7 @@ static void make_views(struct database *database, const struct leak_moment *mome
                                          : "moment",
              pid, pid, end, moment->from_ns, condition);
     /* --hide has made all views of the file temporary */
-    database_execute(database, "PRAGMA query_only = 0; DROP VIEW IF EXISTS temp.leak_moment;"
-                               "DROP VIEW IF EXISTS temp.leak_tenth; DROP VIEW IF EXISTS temp.leak_line");
+    database_execute(database, sql_leak_views_dropped);
     database_execute(database, sql);
     database_copy_views(database, "leak_tenth");
     database_copy_views(database, "leak_line");

@@ -163,12 +163,8 @@ struct cJSON *report_remat_json(struct database *database, const struct report_o
     struct cJSON *object = json_object();
     (void)options;
     json_add(object, "totals", query_json(database, "SELECT * FROM remat_total ORDER BY process_id", 0));
-    json_add(object, "evictions",
-             query_json(database, "SELECT * FROM eviction_total ORDER BY process_id, evictions DESC, cause", 0));
-    json_add(object, "operators",
-             query_json(database,
-                        "SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1",
-                        ROWS_JSON));
+    json_add(object, "evictions", query_json(database, sql_remat_evictions_json, 0));
+    json_add(object, "operators", query_json(database, sql_remat_operators_json, ROWS_JSON));
     json_add(object, "storages", query_json(database, sql_remat_storages, ROWS_JSON));
     json_add(object, "failures", failures_json(database));
     return object;

@@ -228,3 +228,13 @@ SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_
 -- statement sql_leak_list_made
 PRAGMA query_only = 0; CREATE TEMP TABLE leak_list(score TEXT, callsite_id INTEGER, domain TEXT, bytes INTEGER,
     allocations INTEGER, evidence TEXT)
+
+-- statement sql_remat_evictions_json
+SELECT * FROM eviction_total ORDER BY process_id, evictions DESC, cause
+
+-- statement sql_remat_operators_json
+SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1
+
+-- statement sql_leak_views_dropped
+PRAGMA query_only = 0; DROP VIEW IF EXISTS temp.leak_moment;DROP VIEW IF EXISTS temp.leak_tenth; DROP VIEW IF EXISTS
+    temp.leak_line
