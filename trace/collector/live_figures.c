@@ -168,17 +168,17 @@ static void totals_put(struct moment *moment, struct collector *collector)
             continue;
         }
         put_open(moment, '{');
-        PUT_COUNTS(moment, {"device", slot_device(slot)}, {"allocations", total->allocations}, {"frees", total->frees},
-                   {"bytes", total->bytes}, {"live_allocations", total->live_allocations},
-                   {"live_bytes", total->live_bytes}, {"peak_bytes", total->peak_bytes},
-                   {"peak_allocations", total->peak_allocations}, {"temporary", total->temporary},
-                   {"failed", total->failed});
+        PUT_COUNTS(moment, {"device", slot_device(slot)}, {"allocations", total->sum.allocations},
+                   {"frees", total->sum.frees}, {"bytes", total->sum.bytes},
+                   {"live_allocations", total->sum.live_allocations}, {"live_bytes", total->sum.live_bytes},
+                   {"temporary", total->sum.temporary}, {"peak_bytes", total->peak_bytes},
+                   {"peak_allocations", total->peak_allocations}, {"failed", total->failed});
         put_text(moment, "domain", schema_domain_name(slot_domain(slot)));
         put_count_if(moment, "peak_ns", total->peak_seq != 0, (uint64_t)total->peak_ns);
-        put_rate(moment, "allocations_per_s", total->allocations, before->allocations);
-        put_rate(moment, "bytes_per_s", total->bytes, before->bytes);
+        put_rate(moment, "allocations_per_s", total->sum.allocations, before->allocations);
+        put_rate(moment, "bytes_per_s", total->sum.bytes, before->bytes);
         put_close(moment, "}");
-        *before = (struct live_before){.allocations = total->allocations, .bytes = total->bytes};
+        *before = (struct live_before){.allocations = total->sum.allocations, .bytes = total->sum.bytes};
     }
     put_close(moment, "]");
 }
@@ -192,7 +192,7 @@ static void allocators_put(struct moment *moment, const struct traced_process *p
             continue;
         }
         const struct total *total = *found;
-        const uint64_t reserved = live_clamp(total->extra.reserved), allocated = live_clamp(total->live_bytes);
+        const uint64_t reserved = live_clamp(total->extra.reserved), allocated = live_clamp(total->sum.live_bytes);
         uint32_t segments;
         uint64_t cached;
         derive_device_now(derived->devices[i], &segments, &cached);
@@ -226,7 +226,7 @@ static void process_put(struct moment *moment, struct traced_process *process, c
         heap = slot_domain(slot) == DOMAIN_HEAP ? total : heap;
         if (slot_domain(slot) == DOMAIN_DEVICE) {
             has_device = true;
-            device_bytes += live_clamp(total->live_bytes);
+            device_bytes += live_clamp(total->sum.live_bytes);
         }
     }
     collect_process_command(process->control, command, sizeof(command));
@@ -235,11 +235,11 @@ static void process_put(struct moment *moment, struct traced_process *process, c
     put_count_if(moment, "rank", process->control->rank >= 0, (uint64_t)process->control->rank);
     put_text(moment, "command_line", command);
     put_count_if(moment, "rss_bytes", process->rss.now_bytes != 0, process->rss.now_bytes);
-    put_count_if(moment, "heap_bytes", heap != NULL, heap != NULL ? heap->live_bytes : 0);
+    put_count_if(moment, "heap_bytes", heap != NULL, heap != NULL ? heap->sum.live_bytes : 0);
     put_count_if(moment, "device_bytes", has_device, device_bytes);
     if (heap != NULL) {
-        put_rate(moment, "allocations_per_s", heap->allocations, process->live_allocations);
-        process->live_allocations = heap->allocations;
+        put_rate(moment, "allocations_per_s", heap->sum.allocations, process->live_allocations);
+        process->live_allocations = heap->sum.allocations;
     } else {
         put_null(moment, "allocations_per_s");
     }
@@ -350,14 +350,14 @@ static int callsites_put(struct moment *moment, struct collector *collector)
         const char *name = name_find(collector, leader->callsite);
         put_open(moment, '{');
         PUT_COUNTS(moment, {"callsite_id", leader->callsite}, {"is_named", name != NULL},
-                   {"allocations", total->allocations}, {"frees", total->frees}, {"bytes", total->bytes},
-                   {"live_allocations", total->live_allocations}, {"live_bytes", total->live_bytes},
-                   {"peak_allocations", total->peak_allocations}, {"peak_bytes", total->peak_bytes},
-                   {"temporary", total->temporary});
+                   {"allocations", total->sum.allocations}, {"frees", total->sum.frees}, {"bytes", total->sum.bytes},
+                   {"live_allocations", total->sum.live_allocations}, {"live_bytes", total->sum.live_bytes},
+                   {"temporary", total->sum.temporary}, {"peak_allocations", total->peak_allocations},
+                   {"peak_bytes", total->peak_bytes});
         put_text(moment, "domain", schema_domain_name(leader->domain));
         fputs(name != NULL ? name : "", moment->out);
-        put_rate(moment, "allocations_per_s", total->allocations, leader->allocations_before);
-        put_rate(moment, "bytes_per_s", total->bytes, leader->bytes_before);
+        put_rate(moment, "allocations_per_s", total->sum.allocations, leader->allocations_before);
+        put_rate(moment, "bytes_per_s", total->sum.bytes, leader->bytes_before);
         put_close(moment, "}");
     }
     put_close(moment, "]");

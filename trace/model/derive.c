@@ -365,8 +365,8 @@ void derive_forget(struct derive *derive)
 
 static void host_peak_update(struct derive *derive, const struct event *event)
 {
-    const uint64_t heap = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.live_bytes;
-    const uint64_t mmap = derive->domains[slot_of(DOMAIN_MMAP, 0)].all.live_bytes;
+    const uint64_t heap = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.sum.live_bytes;
+    const uint64_t mmap = derive->domains[slot_of(DOMAIN_MMAP, 0)].all.sum.live_bytes;
     if (heap + mmap > derive->host_peak.bytes) {
         derive->host_peak = (struct derive_host_peak){heap + mmap, heap, mmap, event->seq, event->ts_ns};
     }
@@ -528,11 +528,11 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
         const struct total none = {0};
         struct total **found = process_total(process, slot_of(i, 0));
         const struct total *total = found != NULL ? *found : &none;
-        if (walk.live_allocations[i] != total->live_allocations || walk.live_bytes[i] != total->live_bytes) {
+        if (walk.live_allocations[i] != total->sum.live_allocations || walk.live_bytes[i] != total->sum.live_bytes) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "process %u, domain %u: %llu live allocations in the index, %llu in the total",
                                      process_id, i, (unsigned long long)walk.live_allocations[i],
-                                     (unsigned long long)total->live_allocations);
+                                     (unsigned long long)total->sum.live_allocations);
         }
     }
     for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL && error == VARVE_OK; i++) {

@@ -407,8 +407,8 @@ int derive_device_check(const struct derive *derive, const struct derive_process
     }
     const struct layout_sums *sums = &device->layout->sums;
     if (total != NULL && !process->has_ended &&
-        (walk.live != total->live_allocations || walk.live_bytes != total->live_bytes ||
-         sums->allocated != total->live_bytes || sums->active != total->extra.active ||
+        (walk.live != total->sum.live_allocations || walk.live_bytes != total->sum.live_bytes ||
+         sums->allocated != total->sum.live_bytes || sums->active != total->extra.active ||
          sums->reserved != total->extra.reserved || sums->requested != total->extra.requested)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: the totals are not its blocks'", number);
     }

@@ -18,24 +18,22 @@ static bool derive_join_is_large(uint64_t value, uint64_t total)
 }
 
 /* What is compared, of a domain. */
-static void derive_join_add_domain(const struct domain_totals *totals, struct callsite_total *sum, size_t *callsites)
+static void derive_join_add_domain(const struct domain_totals *totals, struct callsite_total *all, size_t *callsites)
 {
-    sum->allocations += totals->all.allocations;
-    sum->bytes += totals->all.bytes;
-    sum->peak_bytes += totals->all.peak_bytes;
-    sum->left_bytes += totals->all.left_bytes;
+    figures_add(&all->sum, &totals->all.sum, 1);
+    all->peak_bytes += totals->all.peak_bytes;
     *callsites = totals->callsite_limit > *callsites ? totals->callsite_limit : *callsites;
 }
 
 static uint8_t derive_join_size_of(const struct callsite_total *callsite, const struct callsite_total *domain)
 {
-    if (callsite->allocations == 0) {
+    if (callsite->sum.allocations == 0) {
         return JOIN_UNUSED;
     }
-    return derive_join_is_large(callsite->allocations, domain->allocations) ||
-                   derive_join_is_large(callsite->bytes, domain->bytes) ||
+    return derive_join_is_large(callsite->sum.allocations, domain->sum.allocations) ||
+                   derive_join_is_large(callsite->sum.bytes, domain->sum.bytes) ||
                    derive_join_is_large(callsite->peak_bytes, domain->peak_bytes) ||
-                   derive_join_is_large(callsite->left_bytes, domain->left_bytes)
+                   derive_join_is_large(callsite->sum.left_bytes, domain->sum.left_bytes)
                ? JOIN_LARGE
                : JOIN_SMALL;
 }

@@ -438,13 +438,13 @@ static int sums_check(const struct walk *walk, const struct derive_process *proc
         struct total **found = domain_is_api(slot_domain(slot)) ? process_total(process, slot) : NULL;
         const struct total none = {0};
         const struct total *total = found != NULL && *found != NULL ? *found : &none;
-        if (domain_is_api(slot_domain(slot)) && (walk->slots[slot].allocations != total->live_allocations ||
-                                                 walk->slots[slot].bytes != total->live_bytes)) {
+        if (domain_is_api(slot_domain(slot)) && (walk->slots[slot].allocations != total->sum.live_allocations ||
+                                                 walk->slots[slot].bytes != total->sum.live_bytes)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "process %u, slot %u: %llu live allocations in the index, %llu in the "
                                      "total",
                                      walk->process_id, slot, (unsigned long long)walk->slots[slot].allocations,
-                                     (unsigned long long)total->live_allocations);
+                                     (unsigned long long)total->sum.live_allocations);
         }
     }
     return VARVE_OK;

@@ -142,7 +142,7 @@ static void memory_take(const struct derive *derive, const struct event *event)
         .device = event->device,
         .total_bytes = event->size,
         .free_bytes = event->requested,
-        .live_bytes = derive->domains[slot_of(DOMAIN_DEVICE, event->device)].all.live_bytes,
+        .live_bytes = derive->domains[slot_of(DOMAIN_DEVICE, event->device)].all.sum.live_bytes,
     };
 }
 

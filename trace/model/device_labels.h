@@ -6,6 +6,7 @@
 #include "base/hash_index.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/domain.h"
+#include "trace/model/model_state.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,8 +61,8 @@ struct derive_stream {
     uint32_t process_id;
     uint16_t stream;
     uint8_t domain, device;
-    uint64_t allocations, frees, bytes, live_bytes, peak_bytes;
-    uint64_t left_bytes; /* as in model_state.h */
+    struct figures sum;
+    uint64_t peak_bytes;
 };
 
 struct derive_streams {

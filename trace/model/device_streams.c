@@ -43,19 +43,12 @@ void streams_count(struct derive *derive, const struct scratch_block *block, enu
                                        .stream = block->stream};
     struct derive_stream *stream = stream_get(derive->streams, &like);
     const int64_t main_end_ns = process_main_end_ns(derive->processes[like.process_id]);
-    const bool in_main = change == STREAM_OPENS ? row->alloc_ns <= main_end_ns : row_closed_in_main(row, main_end_ns);
-    if (change == STREAM_CLOSES) {
-        stream->frees++;
-        stream->live_bytes -= row->size;
-        stream->left_bytes -= in_main ? row->size : 0;
-        return;
+    if (change == STREAM_OPENS) {
+        figures_open(&stream->sum, row, main_end_ns);
+    } else {
+        figures_close(&stream->sum, row, main_end_ns, change == STREAM_REOPENS ? -1 : 1);
     }
-    stream->left_bytes += in_main ? row->size : 0;
-    stream->allocations += change == STREAM_OPENS;
-    stream->bytes += change == STREAM_OPENS ? row->size : 0;
-    stream->frees -= change == STREAM_REOPENS;
-    stream->live_bytes += row->size;
-    stream->peak_bytes = stream->live_bytes > stream->peak_bytes ? stream->live_bytes : stream->peak_bytes;
+    stream->peak_bytes = stream->sum.live_bytes > stream->peak_bytes ? stream->sum.live_bytes : stream->peak_bytes;
 }
 
 void streams_close(struct derive_streams *streams)

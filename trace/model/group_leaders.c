@@ -18,11 +18,11 @@ static uint64_t group_leaders_key_of(const struct leader *leader, enum order ord
 {
     switch (order) {
     case ORDER_LIVE:
-        return leader->total.live_bytes;
+        return leader->total.sum.live_bytes;
     case ORDER_BYTES:
-        return leader->total.bytes;
+        return leader->total.sum.bytes;
     default:
-        return leader->total.bytes - leader->bytes_before;
+        return leader->total.sum.bytes - leader->bytes_before;
     }
 }
 
@@ -100,7 +100,7 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
         for (unsigned k = 0; k < slots.count; k++) {
             totals_callsite_add(slots.totals[k], (uint32_t)i, &leader.total);
         }
-        *seen = (struct leaders_seen){leader.total.allocations, leader.total.bytes};
+        *seen = (struct leaders_seen){leader.total.sum.allocations, leader.total.sum.bytes};
         for (unsigned k = 0; k < ORDERS; k++) {
             best_add(&best[k], &leader, (enum order)k);
         }

@@ -140,7 +140,7 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
 void derive_size_check(const struct derive_step *step)
 {
     struct event *event = step->event;
-    if (event->size > SIZE_LIMIT || step->totals.domain->all.live_bytes > SUM_LIMIT - event->size) {
+    if (event->size > SIZE_LIMIT || step->totals.domain->all.sum.live_bytes > SUM_LIMIT - event->size) {
         event->size = 0;
         event->requested = domain_is_api(step->domain) ? event->requested : 0;
         step->derive->sizes_refused++;

@@ -27,6 +27,7 @@
 #include "trace/model/layout_state.h"
 #include "trace/model/process_work.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,31 +41,28 @@ struct curve;
 struct scratch_row;
 struct varve_message;
 
-/* `left_*`, everywhere: live when main of their process ended, or, where no such moment is known, still. */
-
-/* Of sizes above the power of two before, up to the class' own: class 0 is 0 and 1, class 10 is 513 to 1024. */
-struct size_total {
+/* What allocations add up to: of a process, a size, a call site, a stream. `left_*`, everywhere: live when main of
+ * their process ended, or, where no such moment is known, still. */
+struct figures {
     uint64_t allocations, frees, bytes;
-    uint64_t left_allocations, left_bytes; /* derived */
-    uint64_t temporary;
-    int64_t lifetime_ns;
+    uint64_t live_allocations, live_bytes; /* derived */
+    uint64_t left_allocations, left_bytes;
+    uint64_t temporary, lifetime_ns;
+    uint64_t shared_bytes, live_shared, left_shared; /* bytes of Python's that are in the heap as well */
 };
 
+/* Of sizes above the power of two before, up to the class' own: class 0 is 0 and 1, class 10 is 513 to 1024. */
 #define SIZE_CLASSES 63U /* what a database can hold is below 2^63; the last one has all above 2^61 */
 
 /* `peak_*` is what was live at the domain's peak only while touched_seq > peak_seq; else it is the live
  * value. */
 struct callsite_total {
-    uint64_t allocations, frees, bytes;
-    uint64_t live_allocations, live_bytes; /* derived */
-    uint64_t left_allocations, left_bytes;
-    uint64_t peak_allocations, peak_bytes;
     uint64_t touched_seq;
-    uint64_t temporary;
-    int64_t lifetime_ns;
-    uint64_t shared_bytes, live_shared, left_shared, peak_shared; /* bytes of Python's that are in the heap as well */
     uint32_t owner; /* of all processes together: the process that used it first; CALLSITE_SHARED: all have shares */
     bool is_shared; /* others have shares; what is left is the owner's */
+    uint64_t peak_allocations, peak_bytes;
+    struct figures sum;
+    uint64_t peak_shared;
     struct curve *curve; /* of `left_*`; NULL: few allocations, or of one process only. Owner: the domain */
 };
 
@@ -105,17 +103,15 @@ enum sample_value {
 
 struct total {
     uint32_t process_id; /* beside what every event changes */
-    uint64_t allocations, frees, bytes;
-    uint64_t live_allocations, live_bytes; /* derived */
-    uint64_t left_allocations, left_bytes;
+    struct figures sum;
     uint64_t peak_allocations, peak_bytes;
     uint64_t peak_seq; /* 0: never more than 0 bytes */
     int64_t peak_ns;
-    uint64_t temporary, failed;
+    uint64_t failed;
     struct total_extra extra; /* now */
     struct downsample samples;
     struct callsite_shares shares;
-    struct size_total sizes[SIZE_CLASSES];
+    struct figures sizes[SIZE_CLASSES];
 };
 
 struct domain_totals {
@@ -150,9 +146,6 @@ void totals_reopen(const struct totals_step *step, const struct scratch_row *row
 void totals_fail(const struct totals_step *step);
 /// The event is over: look for a new peak, sample.
 void totals_update_peak(const struct totals_step *step);
-/// What a call site had live at the peak of its domain.
-void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
-                          uint64_t *bytes_out);
 /// Add what a call site has, if the domain knows it, to `sum`, with what it had live at the peak of its domain.
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum);
 /// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if
@@ -244,6 +237,52 @@ static inline bool row_closed_in_main(const struct scratch_row *row, int64_t mai
 {
     return row->alloc_ns <= main_end_ns && row->free_ns <= main_end_ns;
 }
+
+/* Bytes of a row that another domain has as well. */
+static inline uint64_t row_shared(const struct scratch_row *row)
+{
+    return row->domain == DOMAIN_PYTHON && row->size > PYTHON_OWN_MAX ? row->size : 0;
+}
+
+/* The row counts in `figures` from now on. */
+static inline void figures_open(struct figures *figures, const struct scratch_row *row, int64_t main_end_ns)
+{
+    const uint64_t is_left = row->alloc_ns <= main_end_ns, shared = row_shared(row);
+    figures->allocations++;
+    figures->bytes += row->size;
+    figures->live_allocations++;
+    figures->live_bytes += row->size;
+    figures->left_allocations += is_left;
+    figures->left_bytes += is_left * row->size;
+    if (shared != 0) {
+        figures->shared_bytes += shared;
+        figures->live_shared += shared;
+        figures->left_shared += is_left * shared;
+    }
+}
+
+/* Once, when the row closes; -1 times, when that is undone. */
+static inline void figures_close(struct figures *figures, const struct scratch_row *row, int64_t main_end_ns,
+                                 int64_t times)
+{
+    const uint64_t one = (uint64_t)times, in_main = row_closed_in_main(row, main_end_ns) ? one : 0;
+    const uint64_t shared = row_shared(row);
+    figures->frees += one;
+    figures->live_allocations -= one;
+    figures->live_bytes -= one * row->size;
+    figures->left_allocations -= in_main;
+    figures->left_bytes -= in_main * row->size;
+    figures->temporary += one * row->temporary;
+    figures->lifetime_ns += one * (uint64_t)(row->free_ns - row->alloc_ns);
+    if (shared != 0) {
+        figures->live_shared -= one * shared;
+        figures->left_shared -= in_main * shared;
+    }
+    assert(figures->live_allocations <= INT64_MAX && figures->live_bytes <= INT64_MAX);
+}
+
+/// All of `more` counts in `sum` so many times: 1, or -1 if it counts no longer.
+void figures_add(struct figures *sum, const struct figures *more, int64_t times);
 
 struct derive_thread {
     uint32_t process_id; /* 0: not seen yet */

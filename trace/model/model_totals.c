@@ -120,9 +120,9 @@ static struct callsite_total *model_totals_share_of(struct callsite_shares *shar
 static void callsite_touch(const struct totals_step *step, struct callsite_total *callsite)
 {
     if (callsite->touched_seq <= step->domain->all.peak_seq) {
-        callsite->peak_allocations = callsite->live_allocations;
-        callsite->peak_bytes = callsite->live_bytes;
-        callsite->peak_shared = callsite->live_shared;
+        callsite->peak_allocations = callsite->sum.live_allocations;
+        callsite->peak_bytes = callsite->sum.live_bytes;
+        callsite->peak_shared = callsite->sum.live_shared;
     }
     callsite->touched_seq = step->seq;
 }
@@ -147,32 +147,24 @@ static inline unsigned callsites_touch(const struct totals_step *step, const str
     return 2;
 }
 
-/* Bytes of a row that another domain has as well. */
-static inline uint64_t shared_of(const struct scratch_row *row)
+void figures_add(struct figures *sum, const struct figures *more, int64_t times)
 {
-    return row->domain == DOMAIN_PYTHON && row->size > PYTHON_OWN_MAX ? row->size : 0;
+    const uint64_t one = (uint64_t)times;
+    sum->allocations += one * more->allocations;
+    sum->frees += one * more->frees;
+    sum->bytes += one * more->bytes;
+    sum->live_allocations += one * more->live_allocations;
+    sum->live_bytes += one * more->live_bytes;
+    sum->left_allocations += one * more->left_allocations;
+    sum->left_bytes += one * more->left_bytes;
+    sum->temporary += one * more->temporary;
+    sum->lifetime_ns += one * more->lifetime_ns;
+    sum->shared_bytes += one * more->shared_bytes;
+    sum->live_shared += one * more->live_shared;
+    sum->left_shared += one * more->left_shared;
 }
 
-/* After callsites_touch: a row opens, or it closes. */
-static void shared_open(struct callsite_total *callsite, uint64_t bytes, uint64_t is_left)
-{
-    if (bytes > 0) {
-        callsite->shared_bytes += bytes;
-        callsite->live_shared += bytes;
-        callsite->left_shared += is_left * bytes;
-    }
-}
-
-static void shared_close(struct callsite_total *callsite, uint64_t bytes, uint64_t in_main)
-{
-    if (bytes > 0) {
-        assert(callsite->live_shared >= bytes);
-        callsite->live_shared -= bytes;
-        callsite->left_shared -= in_main * bytes;
-    }
-}
-
-static struct size_total *size_total(struct total *total, uint64_t size)
+static struct figures *size_figures(struct total *total, uint64_t size)
 {
     unsigned class = size <= 1 ? 0 : 64U - (unsigned)__builtin_clzll(size - 1);
     return &total->sizes[class < SIZE_CLASSES ? class : SIZE_CLASSES - 1];
@@ -182,102 +174,42 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
-    const uint64_t is_left = row->alloc_ns <= step->main_end_ns, left_bytes = is_left * row->size;
     for (unsigned i = 0; i < count; i++) {
-        callsites[i]->allocations++;
-        callsites[i]->bytes += row->size;
-        callsites[i]->live_allocations++;
-        callsites[i]->live_bytes += row->size;
-        callsites[i]->left_allocations += is_left;
-        callsites[i]->left_bytes += left_bytes;
-        shared_open(callsites[i], shared_of(row), is_left);
+        figures_open(&callsites[i]->sum, row, step->main_end_ns);
     }
-    if (is_left && callsites[0]->allocations % CURVE_EVERY_MIN == 0) {
-        curve_add(&callsites[0]->curve, callsites[0]->allocations,
-                  (struct curve_point){callsites[0]->left_allocations, callsites[0]->left_bytes});
+    if (row->alloc_ns <= step->main_end_ns && callsites[0]->sum.allocations % CURVE_EVERY_MIN == 0) {
+        curve_add(&callsites[0]->curve, callsites[0]->sum.allocations,
+                  (struct curve_point){callsites[0]->sum.left_allocations, callsites[0]->sum.left_bytes});
     }
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
-        struct size_total *size = size_total(both[i], row->size);
-        both[i]->allocations++;
-        both[i]->bytes += row->size;
-        both[i]->live_allocations++;
-        both[i]->live_bytes += row->size;
-        both[i]->left_allocations += is_left;
-        both[i]->left_bytes += left_bytes;
-        size->allocations++;
-        size->bytes += row->size;
-        size->left_allocations += is_left;
-        size->left_bytes += left_bytes;
+        figures_open(&both[i]->sum, row, step->main_end_ns);
+        figures_open(size_figures(both[i], row->size), row, step->main_end_ns);
+    }
+}
+
+static inline void totals_close_times(const struct totals_step *step, const struct scratch_row *row, int64_t times)
+{
+    struct callsite_total *callsites[2];
+    unsigned count = callsites_touch(step, row, callsites);
+    for (unsigned i = 0; i < count; i++) {
+        figures_close(&callsites[i]->sum, row, step->main_end_ns, times);
+    }
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        figures_close(&both[i]->sum, row, step->main_end_ns, times);
+        figures_close(size_figures(both[i], row->size), row, step->main_end_ns, times);
     }
 }
 
 void totals_close(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct callsite_total *callsites[2];
-    unsigned count = callsites_touch(step, row, callsites);
-    const uint64_t in_main = row_closed_in_main(row, step->main_end_ns), left_bytes = in_main * row->size;
-    for (unsigned i = 0; i < count; i++) {
-        assert(callsites[i]->live_allocations > 0 && callsites[i]->live_bytes >= row->size);
-        callsites[i]->frees++;
-        callsites[i]->live_allocations--;
-        callsites[i]->live_bytes -= row->size;
-        callsites[i]->left_allocations -= in_main;
-        callsites[i]->left_bytes -= left_bytes;
-        callsites[i]->temporary += row->temporary;
-        shared_close(callsites[i], shared_of(row), in_main);
-        callsites[i]->lifetime_ns += row->free_ns - row->alloc_ns;
-    }
-    struct total *both[] = {&step->domain->all, step->process};
-    for (int i = 0; i < 2; i++) {
-        assert(both[i]->live_allocations > 0 && both[i]->live_bytes >= row->size);
-        both[i]->frees++;
-        both[i]->live_allocations--;
-        both[i]->live_bytes -= row->size;
-        both[i]->left_allocations -= in_main;
-        both[i]->left_bytes -= left_bytes;
-        both[i]->temporary += row->temporary;
-        struct size_total *size = size_total(both[i], row->size);
-        assert(size->left_allocations >= in_main && size->left_bytes >= left_bytes);
-        size->frees++;
-        size->left_allocations -= in_main;
-        size->left_bytes -= left_bytes;
-        size->temporary += row->temporary;
-        size->lifetime_ns += row->free_ns - row->alloc_ns;
-    }
+    totals_close_times(step, row, 1);
 }
 
 void totals_reopen(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct callsite_total *callsites[2];
-    unsigned count = callsites_touch(step, row, callsites);
-    const uint64_t in_main = row_closed_in_main(row, step->main_end_ns), left_bytes = in_main * row->size;
-    for (unsigned i = 0; i < count; i++) {
-        callsites[i]->frees--;
-        callsites[i]->live_allocations++;
-        callsites[i]->live_bytes += row->size;
-        callsites[i]->left_allocations += in_main;
-        callsites[i]->left_bytes += left_bytes;
-        callsites[i]->temporary -= row->temporary;
-        shared_open(callsites[i], shared_of(row), in_main);
-        callsites[i]->shared_bytes -= shared_of(row); /* it counts once */
-        callsites[i]->lifetime_ns -= row->free_ns - row->alloc_ns;
-    }
-    struct total *both[] = {&step->domain->all, step->process};
-    for (int i = 0; i < 2; i++) {
-        struct size_total *size = size_total(both[i], row->size);
-        both[i]->frees--;
-        both[i]->live_allocations++;
-        both[i]->live_bytes += row->size;
-        both[i]->left_allocations += in_main;
-        both[i]->left_bytes += left_bytes;
-        both[i]->temporary -= row->temporary;
-        size->frees--;
-        size->left_allocations += in_main;
-        size->left_bytes += left_bytes;
-        size->temporary -= row->temporary;
-        size->lifetime_ns -= row->free_ns - row->alloc_ns;
-    }
+    totals_close_times(step, row, -1);
 }
 
 void totals_fail(const struct totals_step *step)
@@ -291,61 +223,33 @@ void totals_update_peak(const struct totals_step *step)
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
         struct total *total = both[i];
-        if (total->live_bytes > total->peak_bytes) {
-            total->peak_bytes = total->live_bytes;
-            total->peak_allocations = total->live_allocations;
+        if (total->sum.live_bytes > total->peak_bytes) {
+            total->peak_bytes = total->sum.live_bytes;
+            total->peak_allocations = total->sum.live_allocations;
             total->peak_seq = step->seq;
             total->peak_ns = step->ts_ns;
         }
         const int64_t row[SAMPLE_VALUES] = {
             [SAMPLE_NS] = step->ts_ns,
-            [SAMPLE_ALLOCATED] = (int64_t)total->live_bytes,
+            [SAMPLE_ALLOCATED] = (int64_t)total->sum.live_bytes,
             [SAMPLE_ACTIVE] = (int64_t)total->extra.active,
             [SAMPLE_RESERVED] = (int64_t)total->extra.reserved,
             [SAMPLE_REQUESTED] = (int64_t)total->extra.requested,
             [SAMPLE_SEQ] = (int64_t)step->seq,
-            [SAMPLE_LIVE] = (int64_t)total->live_allocations,
+            [SAMPLE_LIVE] = (int64_t)total->sum.live_allocations,
         };
         downsample_add(&total->samples, row);
     }
 }
 
-/* What it had live at the peak of its domain. */
-static void peak_of(const struct domain_totals *domain, const struct callsite_total *total, uint64_t *allocations_out,
-                    uint64_t *bytes_out)
-{
-    bool is_live = total->touched_seq <= domain->all.peak_seq;
-    *allocations_out = is_live ? total->live_allocations : total->peak_allocations;
-    *bytes_out = is_live ? total->live_bytes : total->peak_bytes;
-}
-
-void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
-                          uint64_t *bytes_out)
-{
-    peak_of(domain, &domain->callsites[callsite], allocations_out, bytes_out);
-}
-
 static void model_totals_accumulate(const struct domain_totals *domain, const struct callsite_total *total,
                                     struct callsite_total *sum)
 {
-    uint64_t peak_allocations;
-    uint64_t peak_bytes;
-    peak_of(domain, total, &peak_allocations, &peak_bytes);
-    sum->allocations += total->allocations;
-    sum->frees += total->frees;
-    sum->bytes += total->bytes;
-    sum->live_allocations += total->live_allocations;
-    sum->live_bytes += total->live_bytes;
-    sum->left_allocations += total->left_allocations;
-    sum->left_bytes += total->left_bytes;
-    sum->peak_allocations += peak_allocations;
-    sum->peak_bytes += peak_bytes;
-    sum->temporary += total->temporary;
-    sum->lifetime_ns += total->lifetime_ns;
-    sum->shared_bytes += total->shared_bytes;
-    sum->live_shared += total->live_shared;
-    sum->left_shared += total->left_shared;
-    sum->peak_shared += total->touched_seq <= domain->all.peak_seq ? total->live_shared : total->peak_shared;
+    bool is_as_at_peak = total->touched_seq <= domain->all.peak_seq;
+    figures_add(&sum->sum, &total->sum, 1);
+    sum->peak_allocations += is_as_at_peak ? total->sum.live_allocations : total->peak_allocations;
+    sum->peak_bytes += is_as_at_peak ? total->sum.live_bytes : total->peak_bytes;
+    sum->peak_shared += is_as_at_peak ? total->sum.live_shared : total->peak_shared;
 }
 
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum)
@@ -406,20 +310,13 @@ static int take_shares(const struct domain_totals *domain, uint32_t process_id, 
         uint32_t callsite = shares->rows[i].callsite;
         struct callsite_total share = {0};
         model_totals_accumulate(domain, &shares->rows[i].total, &share);
-        if (share.allocations == 0 || !reading->wanted(reading->context, callsite)) {
+        if (share.sum.allocations == 0 || !reading->wanted(reading->context, callsite)) {
             continue;
         }
-        rest[callsite].allocations -= share.allocations;
-        rest[callsite].frees -= share.frees;
-        rest[callsite].bytes -= share.bytes;
-        rest[callsite].live_allocations -= share.live_allocations;
-        rest[callsite].live_bytes -= share.live_bytes;
-        rest[callsite].left_allocations -= share.left_allocations;
-        rest[callsite].left_bytes -= share.left_bytes;
+        figures_add(&rest[callsite].sum, &share.sum, -1);
         rest[callsite].peak_allocations -= share.peak_allocations;
         rest[callsite].peak_bytes -= share.peak_bytes;
-        rest[callsite].temporary -= share.temporary;
-        rest[callsite].lifetime_ns -= share.lifetime_ns;
+        rest[callsite].peak_shared -= share.peak_shared;
         error = reading->take(reading->context, process_id, callsite, &share);
     }
     return error;
@@ -443,7 +340,7 @@ int totals_shares_each(const struct domain_totals *domain, struct derive_process
     }
     for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
         uint32_t owner = domain->callsites[i].owner;
-        if (rest[i].allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
+        if (rest[i].sum.allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
             error = reading->take(reading->context, owner, (uint32_t)i, &rest[i]);
         }
     }
@@ -543,67 +440,42 @@ void totals_close_domain(struct domain_totals *domain)
 
 static void total_accumulate(struct total *sum, const struct total *total)
 {
-    sum->allocations += total->allocations;
-    sum->frees += total->frees;
-    sum->bytes += total->bytes;
-    sum->live_allocations += total->live_allocations;
-    sum->live_bytes += total->live_bytes;
-    sum->left_allocations += total->left_allocations;
-    sum->left_bytes += total->left_bytes;
-    sum->temporary += total->temporary;
+    figures_add(&sum->sum, &total->sum, 1);
     sum->failed += total->failed;
     sum->extra.active += total->extra.active;
     sum->extra.reserved += total->extra.reserved;
     sum->extra.requested += total->extra.requested;
 }
 
-/* Equal in all sums; the peaks are compared where they have the same meaning. */
-static bool totals_equal(const struct total *a, const struct total *b)
+static bool figures_equal(const struct figures *a, const struct figures *b)
 {
-    return a->allocations == b->allocations && a->frees == b->frees && a->bytes == b->bytes &&
-           a->live_allocations == b->live_allocations && a->live_bytes == b->live_bytes &&
-           a->left_allocations == b->left_allocations && a->left_bytes == b->left_bytes &&
-           a->temporary == b->temporary && a->failed == b->failed;
+    return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 static bool total_is_sound(const struct total *total)
 {
-    struct size_total sum = {0};
+    struct figures sizes = {0};
     for (unsigned i = 0; i < SIZE_CLASSES; i++) {
-        sum.allocations += total->sizes[i].allocations;
-        sum.frees += total->sizes[i].frees;
-        sum.bytes += total->sizes[i].bytes;
-        sum.left_allocations += total->sizes[i].left_allocations;
-        sum.left_bytes += total->sizes[i].left_bytes;
-        sum.temporary += total->sizes[i].temporary;
+        figures_add(&sizes, &total->sizes[i], 1);
     }
-    return total->allocations - total->frees == total->live_allocations && sum.allocations == total->allocations &&
-           sum.frees == total->frees && sum.bytes == total->bytes && sum.left_bytes == total->left_bytes &&
-           sum.left_allocations == total->left_allocations && sum.temporary == total->temporary &&
-           total->live_bytes <= total->peak_bytes && total->peak_bytes <= total->bytes &&
-           downsample_check(&total->samples);
+    return total->sum.allocations - total->sum.frees == total->sum.live_allocations &&
+           figures_equal(&sizes, &total->sum) && total->sum.live_bytes <= total->peak_bytes &&
+           total->peak_bytes <= total->sum.bytes && downsample_check(&total->samples);
 }
 
 /* What the shares of each process add up to. */
 struct share_sums {
-    struct total *by_process;
+    struct figures *by_process;
     bool is_wrapped; /* an owner has less than nothing */
 };
 
 static int sum_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
     struct share_sums *sums = context;
-    const struct total one = {.allocations = share->allocations,
-                              .frees = share->frees,
-                              .bytes = share->bytes,
-                              .live_allocations = share->live_allocations,
-                              .live_bytes = share->live_bytes,
-                              .left_allocations = share->left_allocations,
-                              .left_bytes = share->left_bytes,
-                              .temporary = share->temporary};
     (void)callsite;
-    total_accumulate(&sums->by_process[process_id], &one);
-    sums->is_wrapped = sums->is_wrapped || share->peak_bytes > share->bytes || share->frees > share->allocations;
+    figures_add(&sums->by_process[process_id], &share->sum, 1);
+    sums->is_wrapped =
+        sums->is_wrapped || share->peak_bytes > share->sum.bytes || share->sum.frees > share->sum.allocations;
     return VARVE_OK;
 }
 
@@ -620,9 +492,8 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
     bool is_sound = true;
     for (size_t i = 1; i < process_limit && error == VARVE_OK && domain->retired.count == 0; i++) {
         struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
-        struct total total = found != NULL && *found != NULL ? **found : (struct total){0};
-        total.failed = 0;
-        is_sound = is_sound && totals_equal(&total, &sums.by_process[i]);
+        const struct figures sum = found != NULL && *found != NULL ? (*found)->sum : (struct figures){0};
+        is_sound = is_sound && figures_equal(&sum, &sums.by_process[i]);
     }
     free(sums.by_process);
     return error != VARVE_OK ? error
@@ -650,32 +521,18 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
         }
         total_accumulate(&by_process, total);
     }
-    struct total by_callsite = {.failed = domain->all.failed};
+    struct callsite_total by_callsite = {0};
     for (size_t i = 0; i < domain->callsite_limit; i++) {
-        const struct callsite_total *callsite = &domain->callsites[i];
-        uint64_t allocations;
-        uint64_t bytes;
-        totals_callsite_peak(domain, (uint32_t)i, &allocations, &bytes);
-        const struct total one = {.allocations = callsite->allocations,
-                                  .frees = callsite->frees,
-                                  .bytes = callsite->bytes,
-                                  .live_allocations = callsite->live_allocations,
-                                  .live_bytes = callsite->live_bytes,
-                                  .left_allocations = callsite->left_allocations,
-                                  .left_bytes = callsite->left_bytes,
-                                  .temporary = callsite->temporary};
-        total_accumulate(&by_callsite, &one);
-        by_callsite.peak_allocations += allocations;
-        by_callsite.peak_bytes += bytes;
+        totals_callsite_add(domain, (uint32_t)i, &by_callsite);
     }
     const struct total *all = &domain->all;
     if (!total_is_sound(all)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of all processes, slot %u", slot);
     }
-    if (!totals_equal(all, &by_process) || !totals_equal(all, &by_callsite) ||
-        by_process.extra.active != all->extra.active || by_process.extra.reserved != all->extra.reserved ||
-        by_process.extra.requested != all->extra.requested || by_callsite.peak_bytes != all->peak_bytes ||
-        by_callsite.peak_allocations != all->peak_allocations) {
+    if (!figures_equal(&all->sum, &by_process.sum) || !figures_equal(&all->sum, &by_callsite.sum) ||
+        by_process.failed != all->failed || by_process.extra.active != all->extra.active ||
+        by_process.extra.reserved != all->extra.reserved || by_process.extra.requested != all->extra.requested ||
+        by_callsite.peak_bytes != all->peak_bytes || by_callsite.peak_allocations != all->peak_allocations) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "slot %u: the sums over processes, call sites and everything differ", slot);
     }

@@ -59,32 +59,36 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
     }
 }
 
+/* As the tables have them, one after the other. */
+#define LEFT_VALUES(sum)                                                                             \
+    VALUE((sum).allocations), VALUE((sum).frees), VALUE((sum).bytes), VALUE((sum).left_allocations), \
+        VALUE((sum).left_bytes)
+
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
 static int write_callsite(const struct writer *writer, const struct slots *slots, enum domain domain, uint32_t callsite)
 {
-    struct callsite_total sum = {0};
+    struct callsite_total total = {0};
     for (unsigned i = 0; i < slots->count; i++) {
-        totals_callsite_add(slots->totals[i], callsite, &sum);
+        totals_callsite_add(slots->totals[i], callsite, &total);
     }
-    if (sum.allocations == 0) {
+    if (total.sum.allocations == 0) {
         return VARVE_OK;
     }
     uint32_t owner = slots->owners[callsite];
-    return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), VALUE(sum.allocations),
-                     VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.left_allocations), VALUE(sum.left_bytes),
-                     VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary), VALUE(sum.lifetime_ns),
-                     owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL, VALUE(sum.shared_bytes),
-                     VALUE(sum.left_shared), VALUE(sum.peak_shared));
+    return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), LEFT_VALUES(total.sum),
+                     VALUE(total.peak_allocations), VALUE(total.peak_bytes), VALUE(total.sum.temporary),
+                     VALUE(total.sum.lifetime_ns), owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL,
+                     VALUE(total.sum.shared_bytes), VALUE(total.sum.left_shared), VALUE(total.peak_shared));
 }
 
 /* How what is left of a call site grew with its own allocations. */
 static int write_growth(const struct writer *writer, enum domain domain, uint32_t callsite,
                         const struct callsite_total *total)
 {
-    const struct curve_point end = {total->left_allocations, total->left_bytes};
+    const struct curve_point end = {total->sum.left_allocations, total->sum.left_bytes};
     int error = VARVE_OK;
     for (unsigned tenth = 1; tenth <= 10 && error == VARVE_OK; tenth++) {
-        const struct curve_point live = curve_at(total->curve, tenth, total->allocations, end);
+        const struct curve_point live = curve_at(total->curve, tenth, total->sum.allocations, end);
         error = WRITE_ROW(writer, STATEMENT_GROWTH, VALUE(callsite), VALUE(domain), VALUE(tenth),
                           VALUE(live.allocations), VALUE(live.bytes));
     }
@@ -98,7 +102,7 @@ static int write_growths(const struct writer *writer)
         const struct domain_totals *domain = &writer->derive->domains[slot];
         for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
             const struct callsite_total *total = &domain->callsites[i];
-            if (total->curve != NULL && total->left_allocations > 0 && total->frees > 0) {
+            if (total->curve != NULL && total->sum.left_allocations > 0 && total->sum.frees > 0) {
                 error = write_growth(writer, slot_domain(slot), (uint32_t)i, total);
             }
         }
@@ -141,7 +145,7 @@ static bool owners_gather(struct slots *slots)
             const struct callsite_total *total = &slots->totals[i]->callsites[n];
             uint32_t owner = total->is_shared ? CALLSITE_SHARED : total->owner;
             uint32_t *known = &slots->owners[n];
-            if (total->allocations > 0) {
+            if (total->sum.allocations > 0) {
                 *known = *known == 0 || *known == owner ? owner : CALLSITE_SHARED;
             }
         }
@@ -166,9 +170,8 @@ static int write_share(void *context, uint32_t process_id, uint32_t callsite, co
 {
     const struct share_writer *shares = context;
     return WRITE_ROW(shares->writer, STATEMENT_CALLSITE_SHARE, VALUE(process_id), VALUE(shares->domain),
-                     VALUE(callsite), VALUE(share->allocations), VALUE(share->frees), VALUE(share->bytes),
-                     VALUE(share->left_allocations), VALUE(share->left_bytes), VALUE(share->peak_allocations),
-                     VALUE(share->peak_bytes), VALUE(share->temporary), VALUE(share->lifetime_ns));
+                     VALUE(callsite), LEFT_VALUES(share->sum), VALUE(share->peak_allocations), VALUE(share->peak_bytes),
+                     VALUE(share->sum.temporary), VALUE(share->sum.lifetime_ns));
 }
 
 /* What each process has of call sites that several have used. */
@@ -206,10 +209,9 @@ static int write_total(const struct writer *writer, uint32_t process_id, unsigne
 {
     bool has_peak = total->peak_seq != 0;
     return WRITE_ROW(writer, STATEMENT_TOTAL_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
-                     VALUE(slot_device(slot)), VALUE(total->allocations), VALUE(total->frees), VALUE(total->bytes),
-                     VALUE(total->left_allocations), VALUE(total->left_bytes), VALUE(total->peak_bytes),
+                     VALUE(slot_device(slot)), LEFT_VALUES(total->sum), VALUE(total->peak_bytes),
                      VALUE(total->peak_allocations), has_peak ? VALUE(total->peak_seq) : VALUE_NULL,
-                     has_peak ? VALUE(total->peak_ns) : VALUE_NULL, VALUE(total->temporary), VALUE(total->failed));
+                     has_peak ? VALUE(total->peak_ns) : VALUE_NULL, VALUE(total->sum.temporary), VALUE(total->failed));
 }
 
 static int derived_tables_write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot,
@@ -217,12 +219,11 @@ static int derived_tables_write_sizes(const struct writer *writer, uint32_t proc
 {
     int error = VARVE_OK;
     for (unsigned i = 0; i < SIZE_CLASSES && error == VARVE_OK; i++) {
-        const struct size_total *size = &total->sizes[i];
+        const struct figures *size = &total->sizes[i];
         if (size->allocations > 0) {
             error = WRITE_ROW(writer, STATEMENT_SIZE_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
-                              VALUE(slot_device(slot)), VALUE(INT64_C(1) << i), VALUE(size->allocations),
-                              VALUE(size->frees), VALUE(size->bytes), VALUE(size->left_allocations),
-                              VALUE(size->left_bytes), VALUE(size->temporary), VALUE(size->lifetime_ns));
+                              VALUE(slot_device(slot)), VALUE(INT64_C(1) << i), LEFT_VALUES(*size),
+                              VALUE(size->temporary), VALUE(size->lifetime_ns));
         }
     }
     return error;
@@ -268,8 +269,8 @@ static int write_host_peak(const struct writer *writer)
 {
     const struct derive *derive = writer->derive;
     const struct derive_host_peak *peak = &derive->host_peak;
-    const bool has_both = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.allocations > 0 &&
-                          derive->domains[slot_of(DOMAIN_MMAP, 0)].all.allocations > 0;
+    const bool has_both = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.sum.allocations > 0 &&
+                          derive->domains[slot_of(DOMAIN_MMAP, 0)].all.sum.allocations > 0;
     if (!has_both || peak->seq == 0) {
         return VARVE_OK;
     }

@@ -457,8 +457,10 @@ CREATE TABLE stream_stat(
     process_id INTEGER NOT NULL, --- process.id
     domain INTEGER NOT NULL, device INTEGER NOT NULL,
     stream INTEGER NOT NULL, --- number of the stream; 0: the default one
-    allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    live_bytes INTEGER NOT NULL, --- [stream->left_bytes] bytes live at the moment of leak_moment
+    allocations INTEGER NOT NULL, --- [stream->sum.allocations]
+    frees INTEGER NOT NULL, --- [stream->sum.frees]
+    bytes INTEGER NOT NULL, --- [stream->sum.bytes]
+    live_bytes INTEGER NOT NULL, --- [stream->sum.left_bytes] bytes live at the moment of leak_moment
     peak_bytes INTEGER NOT NULL, PRIMARY KEY(process_id, domain, device, stream)) STRICT, WITHOUT ROWID;
 --- [memory] what the CUDA driver said of a GPU as a whole
 CREATE TABLE device_memory(

@@ -71,7 +71,7 @@ TEST_WITH(test_impossible_sizes, lab_begin, lab_end)
         assert_int_equal(alloc.size, i % 4 == 0 ? 0 : i < 20000 ? size : alloc.size);
     }
     const struct total *heap_total = &lab->derive->domains[DOMAIN_HEAP].all;
-    assert_true(heap_total->live_bytes > (UINT64_C(1) << 61) && heap_total->live_bytes < INT64_MAX);
+    assert_true(heap_total->sum.live_bytes > (UINT64_C(1) << 61) && heap_total->sum.live_bytes < INT64_MAX);
     assert_true(derive_sizes_refused(lab->derive) > 12500 + 1000);
     struct varve_message message;
     assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);
@@ -79,7 +79,7 @@ TEST_WITH(test_impossible_sizes, lab_begin, lab_end)
         struct event release = heap(VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 0x1000 + 16 * i, 0);
         assert_int_equal(take_unchecked(lab, &release), VARVE_OK);
     }
-    assert_int_equal(heap_total->live_bytes, 0);
+    assert_int_equal(heap_total->sum.live_bytes, 0);
     failed.flags = VARVE_FLAG_FAILED;
     failed = take(lab, failed);
     assert_true(failed.size == UINT64_MAX);
@@ -108,16 +108,16 @@ TEST_WITH(test_python_beside_heap, lab_begin, lab_end)
     for (unsigned i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
         *events[i] = take(lab, *events[i]);
     }
-    assert_int_equal(total_of(lab, DOMAIN_HEAP, 0)->live_bytes, 700);
-    assert_int_equal(total_of(lab, DOMAIN_PYTHON, 0)->live_bytes, 600);
+    assert_int_equal(total_of(lab, DOMAIN_HEAP, 0)->sum.live_bytes, 700);
+    assert_int_equal(total_of(lab, DOMAIN_PYTHON, 0)->sum.live_bytes, 600);
     assert_int_equal(outer_fails.id, outer.id);
     unknown = take(lab, unknown);
     assert_int_equal(unknown.id, 0);
     assert_int_equal(unknown.cause, VARVE_CAUSE_UNKNOWN_ADDRESS);
     outer_free = take(lab, outer_free);
     assert_int_equal(outer_free.id, outer.id);
-    assert_int_equal(total_of(lab, DOMAIN_PYTHON, 0)->live_allocations, 0);
-    assert_int_equal(total_of(lab, DOMAIN_HEAP, 0)->live_allocations, 1);
+    assert_int_equal(total_of(lab, DOMAIN_PYTHON, 0)->sum.live_allocations, 0);
+    assert_int_equal(total_of(lab, DOMAIN_HEAP, 0)->sum.live_allocations, 1);
 }
 
 /* More allocations than a step of the file, so that old rows are cold when they are freed. */
@@ -135,7 +135,7 @@ TEST_WITH(test_cold_rows_are_completed, lab_begin, lab_end)
         assert_int_equal(event.id, number);
     }
     assert_true(lab->derive->scratch.cold > 0);
-    assert_int_equal(lab->derive->domains[DOMAIN_HEAP].all.live_allocations, 0);
+    assert_int_equal(lab->derive->domains[DOMAIN_HEAP].all.sum.live_allocations, 0);
     for (uint64_t id = 1; id <= count; id += 1000) {
         assert_true(scratch_peek(&lab->derive->scratch, id)->free_seq > count);
     }
@@ -201,19 +201,19 @@ TEST_WITH(test_contradictions, lab_begin, lab_end)
     /* handed out where no segment is known, twice */
     assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x10000, 1024).id, 1);
     assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x10200, 1024).id, 2);
-    assert_int_equal(lab_total(lab)->live_allocations, 1);
+    assert_int_equal(lab_total(lab)->sum.live_allocations, 1);
     assert_int_equal(lab_total(lab)->extra.reserved, 0);
     assert_int_equal(scratch_peek(&lab->derive->scratch, 1)->free_seq, 5);
     /* a segment that comes where blocks are live, and goes with live blocks in it */
     assert_int_equal(lab_event(lab, VARVE_KIND_SEGMENT_ALLOC, 0x10000, 0x10000).id, 1);
-    assert_int_equal(lab_total(lab)->live_allocations, 0);
+    assert_int_equal(lab_total(lab)->sum.live_allocations, 0);
     assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x14000, 0x1000).id, 3);
     assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x1f000, 0x9000).id, 4);
     assert_int_equal(lab_total(lab)->extra.active, 0xa000);
     assert_int_equal(lab_event(lab, VARVE_KIND_SEGMENT_FREE, 0x10000, 0x10000).id, 1);
-    assert_int_equal(lab_total(lab)->live_allocations, 0);
+    assert_int_equal(lab_total(lab)->sum.live_allocations, 0);
     assert_int_equal(lab_total(lab)->extra.reserved, 0);
-    assert_int_equal(lab_total(lab)->temporary, 0);
+    assert_int_equal(lab_total(lab)->sum.temporary, 0);
     /* completed without having been requested; requested twice */
     lab_event(lab, VARVE_KIND_ALLOC, 0x50000, 512);
     assert_int_equal(lab_event(lab, VARVE_KIND_FREE_COMPLETED, 0x50000, 512).id, 5);
@@ -257,7 +257,7 @@ TEST(test_noise)
             }
             take(lab, event);
         }
-        assert_true(lab_total(lab)->allocations > 100);
+        assert_true(lab_total(lab)->sum.allocations > 100);
         lab_end(&own);
     }
 }
@@ -330,7 +330,7 @@ static struct event vmm(enum varve_kind kind, enum varve_cause cause, uint64_t a
 
 static uint64_t live(const struct lab *lab)
 {
-    return total_of(lab, DOMAIN_DEVICE, 0)->live_allocations;
+    return total_of(lab, DOMAIN_DEVICE, 0)->sum.live_allocations;
 }
 
 TEST_WITH(test_imported_memory, lab_begin, lab_end)
@@ -356,7 +356,7 @@ TEST_WITH(test_a_failed_free_is_taken_back, lab_begin, lab_end)
     alloc.device = 1;
     take(lab, alloc);
     take(lab, free_of(0x1000));
-    assert_int_equal(total_of(lab, DOMAIN_MANAGED, 1)->live_allocations, 0);
+    assert_int_equal(total_of(lab, DOMAIN_MANAGED, 1)->sum.live_allocations, 0);
     /* not by another thread, not of another address, not by another function */
     other.thread_id = 5;
     assert_int_equal(take(lab, failed(other)).id, 0);
@@ -369,7 +369,7 @@ TEST_WITH(test_a_failed_free_is_taken_back, lab_begin, lab_end)
     struct event back = take(lab, failed(free_of(0x1000)));
     assert_int_equal(back.id, 2);
     assert_int_equal(back.device, 1);
-    assert_int_equal(total_of(lab, DOMAIN_MANAGED, 1)->live_allocations, 1);
+    assert_int_equal(total_of(lab, DOMAIN_MANAGED, 1)->sum.live_allocations, 1);
     assert_int_equal(total_of(lab, DOMAIN_MANAGED, 1)->failed, 1);
     assert_int_equal(row_of(lab, 2)->free_seq, 0);
     assert_int_equal(take(lab, failed(free_of(0x1000))).id, 0); /* once */
@@ -478,7 +478,7 @@ TEST_WITH(test_devices_are_reported_apart, lab_begin, lab_end)
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         assert_int_equal(number_of(lab, expected[i][0], expected[i][1]), expected[i][2]);
     }
-    assert_int_equal(total_of(lab, DOMAIN_DEVICE, 1)->allocations, 2);
+    assert_int_equal(total_of(lab, DOMAIN_DEVICE, 1)->sum.allocations, 2);
     /* blocks of an allocator too, and the order of its events */
     struct event block = {.kind = VARVE_KIND_ALLOC, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 1};
     assert_int_equal(take(lab, block).device, 1);
@@ -486,7 +486,7 @@ TEST_WITH(test_devices_are_reported_apart, lab_begin, lab_end)
         (struct event){.kind = VARVE_KIND_FREE_COMPLETED, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 2};
     assert_false(derive_is_out_of_order(lab->derive, &block));
     assert_int_equal(take(lab, block).id, lab->derive->scratch.count);
-    assert_int_equal(total_of(lab, DOMAIN_BLOCK, 1)->frees, 1);
+    assert_int_equal(total_of(lab, DOMAIN_BLOCK, 1)->sum.frees, 1);
     /* read back from a database: it has the number of the trace already */
     block.is_stored = true;
     block.device = 1;

@@ -175,9 +175,9 @@ static void expect_leaders(const struct leaders *leaders, struct model *model)
             const struct leader *leader = find(leaders, domains[d], n);
             struct naive *site = &model->sites[d][n];
             if (leader != NULL) {
-                assert_int_equal(leader->total.allocations, site->allocations);
-                assert_int_equal(leader->total.bytes, site->bytes);
-                assert_int_equal(leader->total.live_bytes, site->live_bytes);
+                assert_int_equal(leader->total.sum.allocations, site->allocations);
+                assert_int_equal(leader->total.sum.bytes, site->bytes);
+                assert_int_equal(leader->total.sum.live_bytes, site->live_bytes);
                 assert_int_equal(leader->allocations_before, site->allocations_before);
                 assert_int_equal(leader->bytes_before, site->bytes_before);
             }
