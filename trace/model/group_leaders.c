@@ -47,27 +47,6 @@ static void best_add(struct best *best, const struct leader *leader, enum order 
     best->rows[at] = *leader;
 }
 
-/* Those slots of a domain that have call sites. */
-struct slots {
-    const struct domain_totals *totals[DEVICE_LIMIT];
-    unsigned count;
-    size_t callsite_limit;
-};
-
-static struct slots slots_of(const struct derive *derive, enum domain domain)
-{
-    struct slots slots = {.count = 0};
-    for (unsigned device = 0; device < domain_devices(domain); device++) {
-        const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
-        if (totals->callsite_limit > 0) {
-            slots.totals[slots.count++] = totals;
-            slots.callsite_limit =
-                totals->callsite_limit > slots.callsite_limit ? totals->callsite_limit : slots.callsite_limit;
-        }
-    }
-    return slots;
-}
-
 static int group_leaders_compare_rows(const void *left, const void *right)
 {
     const struct leader *a = left, *b = right;
@@ -79,7 +58,7 @@ static int group_leaders_compare_rows(const void *left, const void *right)
 
 static bool domain_look(struct leaders *leaders, const struct derive *derive, enum domain domain, size_t most)
 {
-    const struct slots slots = slots_of(derive, domain);
+    const struct domain_slots slots = domain_slots(derive, domain);
     if (slots.callsite_limit == 0) {
         return true;
     }
@@ -134,7 +113,7 @@ int leaders_look(struct leaders *leaders, const struct derive *derive, size_t mo
         return VARVE_ERROR_NO_MEMORY;
     }
     for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
-        if (domain != DOMAIN_CUPTI && !domain_look(leaders, derive, (enum domain)domain, most)) {
+        if (!domain_look(leaders, derive, (enum domain)domain, most)) {
             leaders->count = 0;
             return VARVE_ERROR_NO_MEMORY;
         }

@@ -146,3 +146,17 @@ void derive_size_check(const struct derive_step *step)
         step->derive->sizes_refused++;
     }
 }
+
+struct domain_slots domain_slots(const struct derive *derive, enum domain domain)
+{
+    struct domain_slots slots = {.count = 0};
+    for (unsigned device = 0; device < domain_devices(domain) && domain != DOMAIN_CUPTI; device++) {
+        const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
+        if (totals->callsite_limit > 0) {
+            slots.totals[slots.count++] = totals;
+            slots.callsite_limit =
+                totals->callsite_limit > slots.callsite_limit ? totals->callsite_limit : slots.callsite_limit;
+        }
+    }
+    return slots;
+}

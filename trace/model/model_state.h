@@ -400,6 +400,15 @@ struct derive {
     bool has_lost_past;     /* what was allocated before some moment is not known: nobody inherits it */
 };
 
+/* Those slots of a domain that have call sites; of DOMAIN_CUPTI none, whose call sites are those of DOMAIN_DEVICE. */
+struct domain_slots {
+    const struct domain_totals *totals[DEVICE_LIMIT];
+    unsigned count;
+    size_t callsite_limit; /* the largest */
+};
+
+struct domain_slots domain_slots(const struct derive *derive, enum domain domain);
+
 /* One event on its way through derive*.c. */
 struct derive_step {
     struct derive *derive;

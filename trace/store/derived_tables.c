@@ -37,27 +37,13 @@ static int row_result(const struct writer *writer, int error)
 
 #define WRITE_ROW(writer, statement, ...) row_result(writer, ROWS_WRITE((writer)->store, statement, __VA_ARGS__))
 
-/* The slots of a domain that were used. */
-struct slots {
-    const struct domain_totals *totals[DEVICE_LIMIT];
-    unsigned numbers[DEVICE_LIMIT]; /* which slots these are */
-    unsigned count;
-    size_t callsite_limit;
+/* The call sites of one domain. */
+struct domain_writer {
+    const struct writer *writer;
+    enum domain domain;
+    struct domain_slots slots;
     uint32_t *owners; /* by call site: the only process that has used it, 0: none; CALLSITE_SHARED: several */
 };
-
-static void slots_gather(const struct derive *derive, enum domain domain, struct slots *slots)
-{
-    for (unsigned device = 0; device < domain_devices(domain); device++) {
-        const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
-        if (totals->callsite_limit > 0) {
-            slots->numbers[slots->count] = slot_of(domain, device);
-            slots->totals[slots->count++] = totals;
-            slots->callsite_limit =
-                totals->callsite_limit > slots->callsite_limit ? totals->callsite_limit : slots->callsite_limit;
-        }
-    }
-}
 
 /* As the tables have them, one after the other. */
 #define LEFT_VALUES(sum)                                                                             \
@@ -65,46 +51,43 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
         VALUE((sum).left_bytes)
 
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
-static int write_callsite(const struct writer *writer, const struct slots *slots, enum domain domain, uint32_t callsite)
+static int write_callsite(const struct domain_writer *domain, uint32_t callsite)
 {
     struct callsite_total total = {0};
-    for (unsigned i = 0; i < slots->count; i++) {
-        totals_callsite_add(slots->totals[i], callsite, &total);
+    for (unsigned i = 0; i < domain->slots.count; i++) {
+        totals_callsite_add(domain->slots.totals[i], callsite, &total);
     }
     if (total.sum.allocations == 0) {
         return VARVE_OK;
     }
-    uint32_t owner = slots->owners[callsite];
-    return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), LEFT_VALUES(total.sum),
-                     VALUE(total.peak_allocations), VALUE(total.peak_bytes), VALUE(total.sum.temporary),
-                     VALUE(total.sum.lifetime_ns), owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL,
-                     VALUE(total.sum.shared_bytes), VALUE(total.sum.left_shared), VALUE(total.peak_shared));
+    uint32_t owner = domain->owners[callsite];
+    return WRITE_ROW(domain->writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain->domain),
+                     LEFT_VALUES(total.sum), VALUE(total.peak_allocations), VALUE(total.peak_bytes),
+                     VALUE(total.sum.temporary), VALUE(total.sum.lifetime_ns),
+                     owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL, VALUE(total.sum.shared_bytes),
+                     VALUE(total.sum.left_shared), VALUE(total.peak_shared));
 }
 
 /* How what is left of a call site grew with its own allocations. */
-static int write_growth(const struct writer *writer, enum domain domain, uint32_t callsite,
-                        const struct callsite_total *total)
+static int write_growth(const struct domain_writer *domain, uint32_t callsite, const struct callsite_total *total)
 {
     const struct curve_point end = {total->sum.left_allocations, total->sum.left_bytes};
     int error = VARVE_OK;
     for (unsigned tenth = 1; tenth <= 10 && error == VARVE_OK; tenth++) {
         const struct curve_point live = curve_at(total->curve, tenth, total->sum.allocations, end);
-        error = WRITE_ROW(writer, STATEMENT_GROWTH, VALUE(callsite), VALUE(domain), VALUE(tenth),
+        error = WRITE_ROW(domain->writer, STATEMENT_GROWTH, VALUE(callsite), VALUE(domain->domain), VALUE(tenth),
                           VALUE(live.allocations), VALUE(live.bytes));
     }
     return error;
 }
 
-static int write_growths(const struct writer *writer)
+static int write_growths(const struct domain_writer *domain, const struct domain_totals *slot)
 {
     int error = VARVE_OK;
-    for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
-        const struct domain_totals *domain = &writer->derive->domains[slot];
-        for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
-            const struct callsite_total *total = &domain->callsites[i];
-            if (total->curve != NULL && total->sum.left_allocations > 0 && total->sum.frees > 0) {
-                error = write_growth(writer, slot_domain(slot), (uint32_t)i, total);
-            }
+    for (size_t i = 0; i < slot->callsite_limit && error == VARVE_OK; i++) {
+        const struct callsite_total *total = &slot->callsites[i];
+        if (total->curve != NULL && total->sum.left_allocations > 0 && total->sum.frees > 0) {
+            error = write_growth(domain, (uint32_t)i, total);
         }
     }
     return error;
@@ -136,71 +119,63 @@ static int write_works(const struct writer *writer)
     return error;
 }
 
-/* Whose each call site is, in all slots of a domain. */
-static bool owners_gather(struct slots *slots)
+/* Whose each call site is, in all slots of the domain. */
+static bool owners_gather(struct domain_writer *domain)
 {
-    slots->owners = calloc(slots->callsite_limit + 1, sizeof(*slots->owners));
-    for (unsigned i = 0; i < slots->count && slots->owners != NULL; i++) {
-        for (size_t n = 0; n < slots->totals[i]->callsite_limit; n++) {
-            const struct callsite_total *total = &slots->totals[i]->callsites[n];
+    domain->owners = calloc(domain->slots.callsite_limit + 1, sizeof(*domain->owners));
+    for (unsigned i = 0; i < domain->slots.count && domain->owners != NULL; i++) {
+        for (size_t n = 0; n < domain->slots.totals[i]->callsite_limit; n++) {
+            const struct callsite_total *total = &domain->slots.totals[i]->callsites[n];
             uint32_t owner = total->is_shared ? CALLSITE_SHARED : total->owner;
-            uint32_t *known = &slots->owners[n];
+            uint32_t *known = &domain->owners[n];
             if (total->sum.allocations > 0) {
                 *known = *known == 0 || *known == owner ? owner : CALLSITE_SHARED;
             }
         }
     }
-    return slots->owners != NULL;
+    return domain->owners != NULL;
 }
-
-struct share_writer {
-    const struct writer *writer;
-    const struct slots *slots;
-    enum domain domain;
-};
 
 static bool is_of_several(void *context, uint32_t callsite)
 {
-    const struct share_writer *shares = context;
-    return shares->slots->owners[callsite] == CALLSITE_SHARED;
+    return ((const struct domain_writer *)context)->owners[callsite] == CALLSITE_SHARED;
 }
 
 /* Devices of a domain add up in one row. */
 static int write_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
-    const struct share_writer *shares = context;
-    return WRITE_ROW(shares->writer, STATEMENT_CALLSITE_SHARE, VALUE(process_id), VALUE(shares->domain),
+    const struct domain_writer *domain = context;
+    return WRITE_ROW(domain->writer, STATEMENT_CALLSITE_SHARE, VALUE(process_id), VALUE(domain->domain),
                      VALUE(callsite), LEFT_VALUES(share->sum), VALUE(share->peak_allocations), VALUE(share->peak_bytes),
                      VALUE(share->sum.temporary), VALUE(share->sum.lifetime_ns));
 }
 
-/* What each process has of call sites that several have used. */
-static int write_shares(const struct writer *writer, const struct slots *slots, enum domain domain)
+/* What each process has of call sites that several have used, and the curves. */
+static int write_slot(struct domain_writer *domain, const struct domain_totals *slot)
 {
-    struct share_writer shares = {.writer = writer, .slots = slots, .domain = domain};
-    const struct totals_share_reading reading = {.wanted = is_of_several, .take = write_share, .context = &shares};
-    int error = VARVE_OK;
-    for (unsigned i = 0; i < slots->count && error == VARVE_OK; i++) {
-        error = totals_shares_each(slots->totals[i], writer->derive->processes, writer->derive->process_limit,
-                                   slots->numbers[i], &reading);
-    }
+    const struct derive *derive = domain->writer->derive;
+    const struct totals_share_reading reading = {.wanted = is_of_several, .take = write_share, .context = domain};
+    int error = totals_shares_each(slot, derive->processes, derive->process_limit, (unsigned)(slot - derive->domains),
+                                   &reading);
+    VARVE_THEN(error, write_growths(domain, slot));
     return error;
 }
 
 static int derived_tables_write_callsites(const struct writer *writer)
 {
     int error = VARVE_OK;
-    for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
-        struct slots slots = {0};
-        slots_gather(writer->derive, domain, &slots);
-        if (!owners_gather(&slots)) {
+    for (unsigned i = DOMAIN_HEAP; i < DOMAIN_LIMIT; i++) {
+        struct domain_writer domain = {.writer = writer, .domain = i, .slots = domain_slots(writer->derive, i)};
+        if (!owners_gather(&domain)) {
             return varve_message_set(writer->message, VARVE_ERROR_NO_MEMORY, "no memory for call sites");
         }
-        for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
-            error = write_callsite(writer, &slots, domain, (uint32_t)i);
+        for (size_t k = 0; k < domain.slots.callsite_limit && error == VARVE_OK; k++) {
+            error = write_callsite(&domain, (uint32_t)k);
         }
-        VARVE_THEN(error, write_shares(writer, &slots, domain));
-        free(slots.owners);
+        for (unsigned k = 0; k < domain.slots.count && error == VARVE_OK; k++) {
+            error = write_slot(&domain, domain.slots.totals[k]);
+        }
+        free(domain.owners);
     }
     return error;
 }
@@ -258,8 +233,10 @@ static int write_process(const struct writer *writer, uint32_t process_id, const
             continue;
         }
         error = write_total(writer, process_id, slot, total);
-        VARVE_THEN(error, derived_tables_write_sizes(writer, process_id, slot, total));
-        VARVE_THEN(error, derived_tables_write_samples(writer, process_id, slot, &total->samples));
+        if (slot_domain(slot) != DOMAIN_CUPTI) {
+            VARVE_THEN(error, derived_tables_write_sizes(writer, process_id, slot, total));
+            VARVE_THEN(error, derived_tables_write_samples(writer, process_id, slot, &total->samples));
+        }
     }
     return error;
 }
@@ -460,7 +437,9 @@ static int write_streams(const struct writer *writer)
     int error = VARVE_OK;
     for (size_t i = 0; i < streams->count && error == VARVE_OK; i++) {
         const struct derive_stream *stream = &streams->streams[i];
-        error = WRITE_ROW(writer, STATEMENT_STREAM_STAT, STREAM_STAT_MEMBERS(ROW_VALUE));
+        error = stream->domain == DOMAIN_CUPTI
+                    ? VARVE_OK
+                    : WRITE_ROW(writer, STATEMENT_STREAM_STAT, STREAM_STAT_MEMBERS(ROW_VALUE));
     }
     return error;
 }
@@ -579,7 +558,6 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                                                                 write_streams,
                                                                 write_works,
                                                                 write_host_peak,
-                                                                write_growths,
                                                                 derived_tables_write_events,
                                                                 write_operators,
                                                                 write_budgets,

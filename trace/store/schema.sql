@@ -333,7 +333,8 @@ CREATE TABLE callsite(
         --- it is NULL, symbol_id
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
--- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).
+-- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed). Only
+-- total_stat has domain cupti.
 --- as callsite_total, as it is stored
 --- like: total_stat
 CREATE TABLE callsite_stat(

@@ -134,8 +134,7 @@ CREATE VIEW callsite_total AS
         s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
     FROM callsite_stat t JOIN domain d ON d.code = t.domain
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
-        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
-    WHERE t.domain <> @DOMAIN_CUPTI@;
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id);
 
 -- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that
 -- of all processes.
@@ -154,8 +153,7 @@ CREATE VIEW callsite_total_process AS
             live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns FROM callsite_share) t
         JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
-        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
-    WHERE t.domain <> @DOMAIN_CUPTI@;
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id);
 
 -- The sums of callsite_total by the user's line and domain. shared_bytes, live_shared_bytes, peak_shared_bytes: of
 -- objects of Python that are in the heap as well (see leak_tenth).
@@ -174,8 +172,7 @@ CREATE VIEW line_total AS
             sum(t.peak_allocations) AS peak_allocations, sum(t.peak_bytes) AS peak_bytes,
             sum(t.temporary) AS temporary, sum(t.shared_bytes) AS shared_bytes,
             sum(t.live_shared_bytes) AS live_shared_bytes, sum(t.peak_shared_bytes) AS peak_shared_bytes
-        FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain <> @DOMAIN_CUPTI@ GROUP BY 1,
-            2) g
+        FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id GROUP BY 1, 2) g
         JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
 -- Lines that have bytes in the heap and in Python's own memory (record --python-allocators): what they have of each,
@@ -233,7 +230,7 @@ CREATE VIEW total_process AS
 CREATE VIEW size_total AS
     SELECT d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
         t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
-    FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> @DOMAIN_CUPTI@;
+    FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0;
 
 --- as size_total, of each process
 --- process_id: process.id
@@ -243,7 +240,7 @@ CREATE VIEW size_total_process AS
         t.live_allocations,
         t.live_bytes, t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
     FROM size_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
-    WHERE t.process_id <> 0 AND t.domain <> @DOMAIN_CUPTI@;
+    WHERE t.process_id <> 0;
 
 -- Of several devices each has its own peak.
 --- what was live at the peak of all processes together, per call site and domain
@@ -277,7 +274,7 @@ CREATE VIEW peak_time_process AS
 CREATE VIEW timeline AS
     SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
         s.live AS live_allocations
-    FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0 AND s.domain <> @DOMAIN_CUPTI@;
+    FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0;
 
 --- as timeline, of each process
 --- process_id: process.id
@@ -286,7 +283,7 @@ CREATE VIEW timeline_process AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active,
         s.reserved, s.requested, s.live AS live_allocations
     FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.process_id <> 0 AND s.domain <> @DOMAIN_CUPTI@;
+    WHERE s.process_id <> 0;
 
 --- resident memory of each process over time
 --- process_id: row of process | pid: of the process | ts_ns: as in rss_sample | rss_bytes: as in rss_sample
@@ -1038,8 +1035,7 @@ CREATE VIEW stream_total AS
                 AND t.number = s.stream),
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
-    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
-    WHERE s.domain <> @DOMAIN_CUPTI@;
+    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
 
 --- calls that the CUDA driver refused
 --- stream: number of the stream; 0: the default one | kind: event_kind.name | function: of the CUDA API
@@ -1119,7 +1115,7 @@ CREATE VIEW vmm AS
     WHERE d.kind IN (@KIND_VMM_RESERVE@, @KIND_VMM_CREATE@, @KIND_VMM_MAP@, @KIND_VMM_UNMAP@, @KIND_VMM_RELEASE@,
         @KIND_VMM_ADDRESS_FREE@, @KIND_VMM_SET_ACCESS@);
 
--- What CUPTI reported beside the CUDA recorder: domain 'cupti' of the tables, which has no place in other sums.
+-- What CUPTI reported beside the CUDA recorder: domain 'cupti' of allocation and total_stat; other tables have none.
 --- as total_process, of device memory as CUPTI reported it beside the CUDA recorder
 --- process_id: process.id
 --- like: total

@@ -244,7 +244,7 @@ CREATE INDEX course_key ON course(who, domain, of, seq);
 CREATE TABLE sample AS SELECT c.who AS process_id, c.domain, c.of AS device, c.seq, e.ts_ns, c.allocated,
         c.allocated AS allocated_max, CASE c.domain WHEN 4 THEN c.active END AS active,
         CASE c.domain WHEN 4 THEN c.reserved END AS reserved, CASE c.domain WHEN 4 THEN c.requested END AS requested,
-        c.live FROM course c JOIN e USING (seq);
+        c.live FROM course c JOIN e USING (seq) WHERE c.domain <> 7;
 CREATE TABLE high AS SELECT who, domain, of, allocated AS bytes, live, seq FROM (SELECT *, row_number() OVER
     (PARTITION BY who, domain, of ORDER BY allocated DESC, seq) AS n FROM course) WHERE n = 1 AND allocated > 0;
 CREATE TABLE failure AS SELECT w.who, domain, of, count(*) AS failed FROM (
@@ -299,7 +299,7 @@ CREATE TABLE callsite_part AS SELECT coalesce(target, callsite_id) AS callsite_i
         iif(process_id IN (SELECT process FROM without_shares) AND process_id <> first_value(process_id) OVER
             (PARTITION BY callsite_id, domain, of ORDER BY r), 0, process_id) AS process_id, size, is_left,
         free_requested_seq, free_ns, alloc_ns, is_in, temporary FROM part LEFT JOIN at_peak USING (r) LEFT JOIN joined
-        ON joined.callsite = callsite_id WHERE who = 0;
+        ON joined.callsite = callsite_id WHERE who = 0 AND domain <> 7;
 CREATE TABLE callsite_sum AS SELECT callsite_id, domain, process_id, count(*) AS allocations,
         count(free_requested_seq) AS frees, sum(size) AS bytes, sum(is_left) AS live_allocations,
         sum(is_left * size) AS live_bytes, count(is_in) AS peak_allocations,
@@ -323,14 +323,14 @@ CREATE TABLE size_stat AS WITH RECURSIVE class(size) AS (SELECT 1 UNION ALL SELE
     SELECT who AS process_id, domain, of AS device, (SELECT min(c.size) FROM class c WHERE c.size >= p.size)
         AS up_to_bytes, count(*) AS allocations, count(free_requested_seq) AS frees, sum(size) AS bytes,
         sum(is_left) AS live_allocations, sum(is_left * size) AS live_bytes, sum(temporary) AS temporary,
-        sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns FROM part p GROUP BY 1, 2, 3, 4;
+        sum(coalesce(free_ns - alloc_ns, 0)) AS lifetime_ns FROM part p WHERE domain <> 7 GROUP BY 1, 2, 3, 4;
 CREATE TABLE stream_stat AS SELECT a.process_id, a.domain, a.device, a.stream, count(*) AS allocations,
         count(a.free_requested_seq) AS frees, sum(a.size) AS bytes,
         sum(a.is_left * a.size) AS live_bytes, (SELECT max(bytes) FROM (
             SELECT sum(c.live * b.size) OVER (ORDER BY c.seq, c.late, b.id ROWS UNBOUNDED PRECEDING) AS bytes
             FROM allocation b JOIN change c USING (r) WHERE (b.process_id, b.domain, b.device,
                 b.stream) = (a.process_id, a.domain, a.device, a.stream))) AS peak_bytes
-    FROM part a WHERE a.who = 0 AND a.domain IN (3, 4, 5, 6, 7) GROUP BY 1, 2, 3, 4;
+    FROM part a WHERE a.who = 0 AND a.domain IN (3, 4, 5, 6) GROUP BY 1, 2, 3, 4;
 
 ---- the CUDA API
 
