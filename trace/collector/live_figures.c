@@ -187,11 +187,10 @@ static void allocators_put(struct moment *moment, const struct traced_process *p
                            const struct derive_process *derived)
 {
     for (unsigned i = 0; derived->devices != NULL && i < DEVICE_LIMIT; i++) {
-        struct total **found = process_total(derived, slot_of(DOMAIN_BLOCK, i));
-        if (derived->devices[i] == NULL || found == NULL || *found == NULL) {
+        const struct total *total = process_total(derived, slot_of(DOMAIN_BLOCK, i));
+        if (derived->devices[i] == NULL || total == NULL) {
             continue;
         }
-        const struct total *total = *found;
         const uint64_t reserved = live_clamp(total->extra.reserved), allocated = live_clamp(total->sum.live_bytes);
         uint32_t segments;
         uint64_t cached;
@@ -218,8 +217,7 @@ static void process_put(struct moment *moment, struct traced_process *process, c
     uint64_t device_bytes = 0;
     bool has_device = false;
     for (unsigned slot = 1; derived != NULL && slot < SLOT_LIMIT; slot++) {
-        struct total **found = process_total(derived, slot);
-        const struct total *total = found != NULL ? *found : NULL;
+        const struct total *total = process_total(derived, slot);
         if (total == NULL || total->samples.limit == 0) {
             continue;
         }

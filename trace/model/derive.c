@@ -526,8 +526,8 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
             continue;
         }
         const struct total none = {0};
-        struct total **found = process_total(process, slot_of(i, 0));
-        const struct total *total = found != NULL ? *found : &none;
+        const struct total *found = process_total(process, slot_of(i, 0));
+        const struct total *total = found != NULL ? found : &none;
         if (walk.live_allocations[i] != total->sum.live_allocations || walk.live_bytes[i] != total->sum.live_bytes) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "process %u, domain %u: %llu live allocations in the index, %llu in the total",

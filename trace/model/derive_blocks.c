@@ -388,9 +388,7 @@ int derive_device_check(const struct derive *derive, const struct derive_process
                         struct varve_message *message)
 {
     const struct derive_device *device = process->devices[number];
-    const struct total *const *found =
-        (const struct total *const *)process_total(process, slot_of(DOMAIN_BLOCK, number));
-    const struct total *total = found != NULL ? *found : NULL;
+    const struct total *total = process_total(process, slot_of(DOMAIN_BLOCK, number));
     struct walk walk = {.derive = derive};
     struct range range = {0};
     if (layout_check(device->layout) != VARVE_OK) {

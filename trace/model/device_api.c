@@ -435,9 +435,8 @@ static int walk_index(const struct walk *walk)
 static int sums_check(const struct walk *walk, const struct derive_process *process, struct varve_message *message)
 {
     for (unsigned slot = 0; slot < SLOT_LIMIT; slot++) {
-        struct total **found = domain_is_api(slot_domain(slot)) ? process_total(process, slot) : NULL;
-        const struct total none = {0};
-        const struct total *total = found != NULL && *found != NULL ? *found : &none;
+        const struct total none = {0}, *found = process_total(process, slot);
+        const struct total *total = found != NULL ? found : &none;
         if (domain_is_api(slot_domain(slot)) && (walk->slots[slot].allocations != total->sum.live_allocations ||
                                                  walk->slots[slot].bytes != total->sum.live_bytes)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,

@@ -46,7 +46,7 @@ void api_slot_enter_untouched(const struct api_step *api, unsigned slot)
     struct derive_step *step = api->step;
     step->domain = slot_domain(slot);
     step->totals.domain = &step->derive->domains[slot];
-    step->totals.process = *process_total(step->process, slot);
+    step->totals.process = process_total(step->process, slot);
     step->totals.seq = step->event->seq;
     step->totals.ts_ns = step->event->ts_ns;
     step->totals.main_end_ns = process_main_end_ns(step->process);

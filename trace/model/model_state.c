@@ -122,7 +122,7 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
         if (error != VARVE_OK) {
             return varve_message_set(message, error, "no memory for totals");
         }
-        total = *process_total(step->process, slot);
+        total = process_total(step->process, slot);
     }
     if (totals->processes > 1 && totals->callsites[event->callsite].owner != total->process_id &&
         !totals_share_reserve(total)) {

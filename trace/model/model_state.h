@@ -213,11 +213,11 @@ struct derive_process {
     uint8_t *device_numbers;             /* of the trace, by ordinal; NULL: they are equal */
 };
 
-/* Where the total of a slot is; NULL if the process has none in its domain. */
-static inline struct total **process_total(const struct derive_process *process, unsigned slot)
+/* NULL if the process, which may be NULL, has none. */
+static inline struct total *process_total(const struct derive_process *process, unsigned slot)
 {
-    struct total **list = process->totals[slot_domain(slot)];
-    return list != NULL ? &list[slot_device(slot)] : NULL;
+    struct total **list = process != NULL ? process->totals[slot_domain(slot)] : NULL;
+    return list != NULL ? list[slot_device(slot)] : NULL;
 }
 
 /* A block between heap_free (cause realloc) and heap_realloc of one thread. */

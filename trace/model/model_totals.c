@@ -67,7 +67,7 @@ static bool total_reserve(struct total *total, uint32_t limit, bool has_extras)
     return downsample_reserve(&total->samples);
 }
 
-/* Where the total of a slot is, made if it is not there yet; NULL without memory. */
+/* The total of a slot, made if it is not there yet; NULL without memory. */
 static struct total *process_total_make(struct domain_totals *all, struct derive_process *process, uint32_t process_id,
                                         unsigned slot)
 {
@@ -75,15 +75,13 @@ static struct total *process_total_make(struct domain_totals *all, struct derive
     if (process->totals[domain] == NULL) {
         process->totals[domain] = calloc(domain_devices(domain), sizeof(struct total *));
     }
-    struct total **found = process_total(process, slot);
-    if (found != NULL && *found == NULL) {
-        *found = calloc(1, sizeof(**found));
-        if (*found != NULL) {
-            (*found)->process_id = process_id;
-            all->processes++;
-        }
+    struct total *total = process_total(process, slot);
+    if (total == NULL && process->totals[domain] != NULL && (total = calloc(1, sizeof(*total))) != NULL) {
+        total->process_id = process_id;
+        process->totals[domain][slot_device(slot)] = total;
+        all->processes++;
     }
-    return found != NULL ? *found : NULL;
+    return total;
 }
 
 bool totals_share_reserve(struct total *total)
@@ -297,9 +295,9 @@ void totals_process_end(struct domain_totals *domain, struct total *total, bool 
 static const struct callsite_shares *shares_of_process(struct derive_process *const *processes, size_t i, unsigned slot,
                                                        uint32_t *id_out)
 {
-    struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+    struct total *total = process_total(processes[i], slot);
     *id_out = (uint32_t)i;
-    return found != NULL && *found != NULL ? &(*found)->shares : NULL;
+    return total != NULL ? &total->shares : NULL;
 }
 
 static int take_shares(const struct domain_totals *domain, uint32_t process_id, const struct callsite_shares *shares,
@@ -390,10 +388,8 @@ int totals_join_shares(struct domain_totals *domain, struct derive_process *cons
     int error = joining.by_process != NULL ? totals_shares_each(domain, processes, process_limit, slot, &reading)
                                            : VARVE_ERROR_NO_MEMORY;
     for (size_t i = 0; i < process_limit && joining.by_process != NULL; i++) {
-        struct total **found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
-        struct callsite_shares *shares = i == 0                            ? &domain->retired
-                                         : found != NULL && *found != NULL ? &(*found)->shares
-                                                                           : NULL;
+        struct total *total = process_total(processes[i], slot);
+        struct callsite_shares *shares = i == 0 ? &domain->retired : total != NULL ? &total->shares : NULL;
         struct callsite_shares made = joining.by_process[i];
         if (error == VARVE_OK && shares != NULL) {
             joining.by_process[i] = *shares;
@@ -491,8 +487,8 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
     int error = totals_shares_each(domain, processes, process_limit, slot, &reading);
     bool is_sound = true;
     for (size_t i = 1; i < process_limit && error == VARVE_OK && domain->retired.count == 0; i++) {
-        struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
-        const struct figures sum = found != NULL && *found != NULL ? (*found)->sum : (struct figures){0};
+        const struct total *total = process_total(processes[i], slot);
+        const struct figures sum = total != NULL ? total->sum : (struct figures){0};
         is_sound = is_sound && figures_equal(&sum, &sums.by_process[i]);
     }
     free(sums.by_process);
@@ -511,11 +507,10 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
     }
     struct total by_process = {0};
     for (size_t i = 0; i < process_limit; i++) {
-        struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
-        if (found == NULL || *found == NULL) {
+        const struct total *total = process_total(processes[i], slot);
+        if (total == NULL) {
             continue;
         }
-        const struct total *total = *found;
         if (!total_is_sound(total)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of process %zu, slot %u", i, slot);
         }

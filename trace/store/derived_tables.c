@@ -227,8 +227,7 @@ static int write_process(const struct writer *writer, uint32_t process_id, const
 {
     int error = VARVE_OK;
     for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
-        struct total **found = process != NULL ? process_total(process, slot) : NULL;
-        struct total *total = process == NULL ? &writer->derive->domains[slot].all : found != NULL ? *found : NULL;
+        const struct total *total = process == NULL ? &writer->derive->domains[slot].all : process_total(process, slot);
         if (total == NULL || total->samples.limit == 0) {
             continue;
         }

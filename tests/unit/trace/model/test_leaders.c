@@ -71,7 +71,7 @@ TEST_WITH(test_one_process, lab_begin, lab_end)
     struct event other = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x9000, 10);
     other.callsite = 4;
     take(lab, other);
-    assert_null((*process_total(lab->derive->processes[1], slot_of(DOMAIN_HEAP, 0)))->shares.rows);
+    assert_null(process_total(lab->derive->processes[1], slot_of(DOMAIN_HEAP, 0))->shares.rows);
     /* what is its own stays so where a call site that it never used is joined */
     const uint32_t joined[] = {0, 1, 2, 3, 4, 4, 6};
     struct varve_message message;
