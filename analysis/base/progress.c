@@ -5,8 +5,8 @@
  */
 #include "analysis/base/progress.h"
 
-#include "base/monotonic.h"
 #include "analysis/base/number_format.h"
+#include "base/monotonic.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 void progress_begin(struct progress *progress, FILE *out, bool is_on)
 {
     *progress = (struct progress){.out = out, .is_on = is_on};
-    progress->begin_ns = monotonic_ns();
+    progress->begin_ns = (int64_t)monotonic_ns();
 }
 
 /* "38 of 357 M": both in the unit that the total has. */
@@ -53,7 +53,7 @@ void progress_step(void *context, const char *stage, uint64_t done, uint64_t tot
     if (!progress->is_on) {
         return;
     }
-    int64_t now = monotonic_ns();
+    int64_t now = (int64_t)monotonic_ns();
     if (progress->stage == NULL || strcmp(progress->stage, stage) != 0) {
         progress->stage = stage;
         progress->stage_ns = now;

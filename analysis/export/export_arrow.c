@@ -8,10 +8,10 @@
  */
 #include "analysis/export/export_arrow.h"
 
-#include "base/monotonic.h"
 #include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -328,7 +328,7 @@ static bool export_arrow_is_full(const struct stream *stream)
 static int watch(void *context)
 {
     const struct stream *stream = context;
-    return stream->timeout_ns > 0 && monotonic_computed_ns() - stream->begin_ns > stream->timeout_ns;
+    return stream->timeout_ns > 0 && (int64_t)monotonic_computed_ns() - stream->begin_ns > stream->timeout_ns;
 }
 
 static int fail_step(struct stream *stream, int code)
@@ -399,7 +399,7 @@ static void export_arrow_read_range(struct stream *stream)
 static int read_batch(struct stream *stream)
 {
     stream->rows = 0;
-    stream->begin_ns = monotonic_computed_ns(); /* another thread may call this time */
+    stream->begin_ns = (int64_t)monotonic_computed_ns(); /* another thread may call this time */
     for (int i = 0; i < stream->column_count; i++) {
         if (!column_allocate(&stream->columns[i], stream->batch_rows)) {
             return export_arrow_fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");

@@ -12,6 +12,7 @@
 #include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "base/program.h"
 #include "base/publish.h"
 
@@ -30,7 +31,7 @@
 #include <unistd.h>
 
 #define PROGRAM "babeltrace2"
-#define NAP_US 3000
+#define NAP_NS 3000000L
 #define REASON_BYTES 600
 
 /* ---- what is needed ---- */
@@ -169,7 +170,7 @@ static void import_ctf_wait_for(struct run *run, pid_t pid)
         if (run->progress != NULL) {
             progress_step(run->progress, "reading the trace", 0, 0);
         }
-        usleep(NAP_US);
+        monotonic_nap(NAP_NS);
     }
     run->signal_number = signal_caught;
 }

@@ -16,9 +16,9 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/memory_or_exit.h"
-#include "base/monotonic.h"
 #include "analysis/base/progress.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/writer.h"
 
 #include <ctype.h>
@@ -103,7 +103,8 @@ static int progress_handler(void *context)
     if (database->progress != NULL) {
         database->progress(database->progress_context);
     }
-    return database->timeout_ns > 0 && monotonic_computed_ns() - database->begin_ns > database->timeout_ns ? 1 : 0;
+    return database->timeout_ns > 0 && (int64_t)monotonic_computed_ns() - database->begin_ns > database->timeout_ns ? 1
+                                                                                                                    : 0;
 }
 
 void database_on_progress(struct database *database, void (*step)(void *context), void *context)
@@ -219,8 +220,10 @@ static int open_file(const char *path, bool is_wal, struct database **database_o
     int code = SQLITE_NOMEM;
     *database_out = NULL;
     if (database != NULL) {
-        *database = (struct database){
-            .path = strdup(path), .is_wal = is_wal, .timeout_ns = timeout_ns, .begin_ns = monotonic_computed_ns()};
+        *database = (struct database){.path = strdup(path),
+                                      .is_wal = is_wal,
+                                      .timeout_ns = timeout_ns,
+                                      .begin_ns = (int64_t)monotonic_computed_ns()};
         if (database->path != NULL && uri != NULL) {
             const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
             code = sqlite3_open_v2(uri, &database->sqlite, flags, NULL);
@@ -341,7 +344,7 @@ int database_open_two(const char *a, const char *b, struct database **database_o
     size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
     *database_out = NULL;
     *database = (struct database){
-        .path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = monotonic_computed_ns()};
+        .path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = (int64_t)monotonic_computed_ns()};
     snprintf(database->path, bytes, "%s or %s", a, b);
     int result = VARVE_OK;
     if (sqlite3_open_v2("", &database->sqlite,

@@ -2,10 +2,10 @@
 /* Devices one by one, each until its answers fit; sums over all of them. */
 #include "analysis/replay/replay.h"
 
-#include "base/monotonic.h"
 #include "analysis/replay/replay_session.h"
 #include "analysis/history/infer_device.h"
 #include "analysis/replay/history_writer.h"
+#include "base/monotonic.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,23 +7,22 @@
 #include "analysis/top/top_run.h"
 
 #include "analysis/base/memory_or_exit.h"
-#include "base/monotonic.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/terminal.h"
 #include "analysis/query/database.h"
 #include "analysis/top/top_figures.h"
 #include "analysis/top/top_screen.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/collect.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define COLUMNS_MAX TERMINAL_COLUMNS_MAX
 #define LOOK_EVERY_NS INT64_C(250000000)
-#define FIGURES_WITHIN_NS INT64_C(10000000000)
+#define FIGURES_WITHIN_NS UINT64_C(10000000000)
 #define LINES_FOR_LIST 5 /* that allocators leave to the list, where there are so many */
 
 int top_refresh(struct top *top, struct varve_message *message)
@@ -75,8 +74,7 @@ void top_state(const struct top *top, char *text, size_t bytes)
 
 int top_wait(struct top *top, struct varve_message *message)
 {
-    const int64_t until_ns = monotonic_ns() + FIGURES_WITHIN_NS;
-    const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS / 5};
+    const uint64_t until_ns = monotonic_ns() + FIGURES_WITHIN_NS;
     while (monotonic_ns() < until_ns) {
         const enum varve_watch_state now = varve_watch_state(top->watch);
         const int error = top_refresh(top, message);
@@ -86,7 +84,7 @@ int top_wait(struct top *top, struct varve_message *message)
         if (now != VARVE_WATCH_RECORDING) {
             break;
         }
-        nanosleep(&pause, NULL);
+        monotonic_nap(LOOK_EVERY_NS / 5);
     }
     if (top->figures != NULL) {
         return VARVE_OK;
@@ -329,7 +327,7 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
     int error = VARVE_OK;
     while (error == VARVE_OK && !show->has_ended && screen_signal() == 0) {
         const enum varve_watch_state state = varve_watch_state(show->top->watch);
-        const int64_t now_ns = monotonic_ns();
+        const int64_t now_ns = (int64_t)monotonic_ns();
         const int64_t seen = show->top->seen;
         if (!show->is_paused && (now_ns >= next_ns || state != VARVE_WATCH_RECORDING)) {
             error = top_refresh(show->top, message);

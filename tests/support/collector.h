@@ -22,6 +22,7 @@
 #include "trace/record.h"
 #include "trace/store/store.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/collect.h"
 #include "trace/emit.h"
 
@@ -82,7 +83,7 @@ static inline struct lab *lab_begin(void)
     memset(&settings, 0, sizeof(settings));
     settings.ring_capacity = 1024;
     settings.clock_kind = VARVE_CLOCK_MONOTONIC;
-    settings.trace_id = (collect_monotonic_ns() ^ ((uint64_t)getpid() << 40)) & INT64_MAX;
+    settings.trace_id = (monotonic_ns() ^ ((uint64_t)getpid() << 40)) & INT64_MAX;
     snprintf(lab->folder, sizeof(lab->folder), "%.40s/varve-unit-XXXXXX", base ? base : "/tmp");
     assert_non_null(mkdtemp(lab->folder));
     snprintf(lab->database, sizeof(lab->database), "%s/trace.db", lab->folder);
@@ -90,7 +91,7 @@ static inline struct lab *lab_begin(void)
     assert_non_null(lab->collector);
     LAB_OK(lab, session_directory_create(&lab->collector->directory, lab->database, &settings, &lab->message));
     lab_open_collector(lab, STORE_CREATE);
-    lab->begin = collect_monotonic_ns();
+    lab->begin = monotonic_ns();
     return lab;
 }
 
@@ -334,13 +335,13 @@ static inline uint64_t lab_round(struct lab *lab)
 static inline uint64_t lab_rounds(struct lab *lab, uint64_t ns)
 {
     const struct timespec nap = {0, 200000};
-    uint64_t end = collect_monotonic_ns() + ns;
+    uint64_t end = monotonic_ns() + ns;
     uint64_t moved = 0;
     unsigned rounds = 0;
     do {
         nanosleep(&nap, NULL);
         moved += lab_round(lab);
-    } while (collect_monotonic_ns() < end || ++rounds < 8);
+    } while (monotonic_ns() < end || ++rounds < 8);
     return moved;
 }
 

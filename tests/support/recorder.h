@@ -29,6 +29,7 @@
 #include "trace/recorder/ring.h"
 #include "trace/recorder/session.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/emit.h"
 
 #include <limits.h>
@@ -100,13 +101,6 @@ static inline void verdict_open(void)
     CHECK((uint64_t)(is) == (uint64_t)(should_be), "%llu, not %llu", (unsigned long long)(is), \
           (unsigned long long)(should_be))
 
-static inline uint64_t support_monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 /* How often this thread has left its CPU of its own accord: as often as it has napped, and for a file now and
  * then. A wait for room in a ring is thousands of naps. */
 #define SUPPORT_NAPS_MAX 50U
@@ -127,8 +121,8 @@ static inline struct session_control session_settings(uint32_t overflow, uint32_
     settings.clock_kind = collect_clock_choose();
     settings.records = VARVE_RECORDS_HEAP;
     settings.block_timeout_ns = 1000000;
-    settings.trace_id = support_monotonic_ns() ^ ((uint64_t)getpid() << 40);
-    settings.heartbeat_ns = support_monotonic_ns() + UINT64_C(3600000000000);
+    settings.trace_id = monotonic_ns() ^ ((uint64_t)getpid() << 40);
+    settings.heartbeat_ns = monotonic_ns() + UINT64_C(3600000000000);
     return settings;
 }
 

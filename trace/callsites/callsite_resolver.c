@@ -9,6 +9,7 @@
 
 #include "base/monotonic.h"
 #include "base/grown_array.h"
+#include "base/monotonic.h"
 #include "base/thread.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/store.h"
@@ -361,7 +362,7 @@ static void run_batch(struct resolver *resolver)
         number_batch(resolver);
         resolver->is_numbered = true;
     }
-    resolver->ended_ns = (uint64_t)monotonic_ns();
+    resolver->ended_ns = monotonic_ns();
     __atomic_store_n(&resolver->state, STATE_DONE, __ATOMIC_RELEASE);
 }
 
@@ -572,7 +573,7 @@ void resolver_close(struct resolver *resolver)
 
 static bool callsite_resolver_is_due(const struct resolver *resolver, uint64_t frames)
 {
-    const uint64_t now_ns = (uint64_t)monotonic_ns();
+    const uint64_t now_ns = monotonic_ns();
     const uint64_t took_ns = resolver->ended_ns - resolver->began_ns;
     return frames > 0 && now_ns - resolver->ended_ns >= REST * took_ns &&
            (frames >= FRAMES_MIN || now_ns - resolver->ended_ns >= WAIT_MAX_NS);
@@ -586,7 +587,7 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites, 
         return callsite_resolver_batch_take(resolver, resolved);
     case STATE_IDLE:
         if (resolver->ended_ns == 0) {
-            resolver->began_ns = resolver->ended_ns = (uint64_t)monotonic_ns();
+            resolver->began_ns = resolver->ended_ns = monotonic_ns();
         }
         if (resolver->is_alone || !callsite_resolver_is_due(resolver, callsites->frames.count - resolver->taken)) {
             return VARVE_OK;
@@ -597,7 +598,7 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites, 
         }
         error = batch_extend(resolver, callsites);
         if (error == VARVE_OK) {
-            resolver->began_ns = (uint64_t)monotonic_ns();
+            resolver->began_ns = monotonic_ns();
             __atomic_store_n(&resolver->state, STATE_BUSY, __ATOMIC_RELEASE);
             sem_post(&resolver->work);
         }

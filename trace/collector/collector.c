@@ -19,6 +19,7 @@
 #include "trace/store/store_resume.h"
 #include "trace/callsites/callsites.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "base/publish.h"
 #include "trace/collect.h"
 
@@ -130,7 +131,7 @@ static bool commit_is_due(const struct collector *collector, bool is_tight, uint
 
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
 {
-    uint64_t now_ns = collect_monotonic_ns();
+    uint64_t now_ns = monotonic_ns();
     *moved_out = 0;
     collector->is_draining = drain;
     keep_house(collector, now_ns);
@@ -245,7 +246,7 @@ int collector_commit(struct collector *collector, struct varve_message *message)
     int error = commit_store(collector, message);
     if (error != VARVE_OK) {
         collector->is_store_full = error == VARVE_ERROR_FULL;
-        collector->first_pending_ns = collect_monotonic_ns();
+        collector->first_pending_ns = monotonic_ns();
         return error;
     }
     collector->is_store_full = false;

@@ -12,6 +12,7 @@
 #include "base/monotonic.h"
 #include "base/grown_array.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/record.h"
 
 #include <fcntl.h>
@@ -29,16 +30,6 @@
 #define ANCHOR_TRIES 32
 #define PAUSE_MIN_NS INT64_C(2000000)
 #define PAUSE_MAX_NS INT64_C(200000000)
-
-uint64_t collect_monotonic_ns(void)
-{
-    return (uint64_t)monotonic_ns();
-}
-
-uint64_t collect_computed_ns(void)
-{
-    return (uint64_t)monotonic_computed_ns();
-}
 
 #if defined(__x86_64__)
 static bool tsc_is_invariant(void)
@@ -72,13 +63,13 @@ enum varve_clock_kind collect_clock_choose(void)
 
 static uint64_t read_tsc(void)
 {
-    return (uint64_t)monotonic_ns();
+    return monotonic_ns();
 }
 #endif
 
 uint64_t collect_clock_now(const struct collect_clock *clock)
 {
-    return clock->kind == VARVE_CLOCK_TSC ? read_tsc() : (uint64_t)monotonic_ns();
+    return clock->kind == VARVE_CLOCK_TSC ? read_tsc() : monotonic_ns();
 }
 
 /* Time at `ticks` by the stretch that begins at `anchor`. */
@@ -140,13 +131,13 @@ static struct clock_anchor narrowest_anchor(const struct collect_clock *clock)
     uint64_t width = UINT64_MAX;
     for (int i = 0; i < ANCHOR_TRIES; i++) {
         uint64_t before = collect_clock_now(clock);
-        int64_t mono = monotonic_ns();
+        int64_t mono = (int64_t)monotonic_ns();
         uint64_t after = collect_clock_now(clock);
         if (after - before < width) {
             width = after - before;
             best.ticks = before + width / 2;
             best.mono_ns = mono;
-            best.real_ns = monotonic_of(CLOCK_REALTIME) + (mono - monotonic_ns());
+            best.real_ns = (int64_t)monotonic_of(CLOCK_REALTIME) + (mono - (int64_t)monotonic_ns());
         }
     }
     if (clock->kind == VARVE_CLOCK_MONOTONIC) {

@@ -10,10 +10,6 @@
 
 #define COLLECT_META_START "start_monotonic_ns" /* what collect_clock_begin was told */
 
-uint64_t collect_monotonic_ns(void);
-/// What this thread has computed: on a busy machine a moment may last long and cost little.
-uint64_t collect_computed_ns(void);
-
 struct clock_anchor {
     uint64_t ticks;
     int64_t mono_ns;

@@ -7,6 +7,7 @@
 #include "trace/collector/programs/attach_run.h"
 #include "trace/collector/session/mapped_recordings.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/collect.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NAP_NS 5000000L
@@ -36,7 +36,6 @@ static bool detach_tell(const struct session_mapped *recording, int pidfd)
 /* It ends, and has ended when this returns. A second signal would stop one that writes its database. */
 static int end_collector(const struct session_mapped *recording, struct varve_message *message)
 {
-    const struct timespec nap = {0, NAP_NS};
     int pidfd = (int)syscall(SYS_pidfd_open, recording->collector, 0);
     int error = VARVE_OK;
     if (!session_collector_is(recording->collector, recording->trace_id, NULL)) {
@@ -46,7 +45,7 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
                                   recording->collector, strerror(errno));
     } else {
         while (!detach_has_ended(recording, pidfd)) {
-            nanosleep(&nap, NULL);
+            monotonic_nap(NAP_NS);
         }
     }
     session_descriptor_close(&pidfd);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/grown_array.h"
+#include "base/monotonic.h"
 #include "trace/callsites/callsites.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/watch.h"
@@ -424,9 +425,9 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
         callsites_step(collector->callsites, collector->store, &has_more);
     }
     if (now_ns >= live->next_moment_ns) {
-        uint64_t cost_ns = collect_computed_ns();
+        uint64_t cost_ns = monotonic_computed_ns();
         moment_write(collector, false);
-        cost_ns = collect_computed_ns() - cost_ns;
+        cost_ns = monotonic_computed_ns() - cost_ns;
         live->next_moment_ns =
             now_ns + (cost_ns * MOMENT_COST > MOMENT_EVERY_NS ? cost_ns * MOMENT_COST : MOMENT_EVERY_NS);
     }

@@ -10,6 +10,7 @@
  */
 #include "trace/collector/lttng_session.h"
 
+#include "base/monotonic.h"
 #include "base/program.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/format/session_format.h"
@@ -32,7 +33,7 @@
 #define PROGRAM "lttng-sessiond"
 #define FOLDER_OF_ROOT "/var/run/lttng"
 #define END_MS 5000 /* a daemon without sessions takes 1 to 3 s to end */
-#define NAP_US 2000
+#define NAP_NS 2000000L
 #define FOLDER_BYTES (PATH_MAX + 16)
 #define FILE_BYTES (FOLDER_BYTES + 64)
 
@@ -122,14 +123,14 @@ bool lttng_daemon_is_there(void)
 /* The program that was started ends when the daemon behind it answers. -1: it had to be killed. */
 static int wait_or_kill(pid_t pid, uint64_t limit_ns)
 {
-    uint64_t end_ns = collect_monotonic_ns() + limit_ns;
+    uint64_t end_ns = monotonic_ns() + limit_ns;
     int status = 0;
     pid_t ended;
-    while ((ended = waitpid(pid, &status, WNOHANG)) != pid && collect_monotonic_ns() < end_ns) {
+    while ((ended = waitpid(pid, &status, WNOHANG)) != pid && monotonic_ns() < end_ns) {
         if (ended < 0 && errno != EINTR) {
             return 0;
         }
-        usleep(NAP_US);
+        monotonic_nap(NAP_NS);
     }
     if (ended == pid) {
         return status;
@@ -202,7 +203,7 @@ int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 int lttng_daemon_lock(uint64_t limit_ns)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    uint64_t end_ns = collect_monotonic_ns() + limit_ns;
+    uint64_t end_ns = monotonic_ns() + limit_ns;
     uint64_t hash = UINT64_C(14695981039346656037);
     char folder[FOLDER_BYTES];
     int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -214,11 +215,11 @@ int lttng_daemon_lock(uint64_t limit_ns)
                           (unsigned)geteuid(), (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
-        if (errno != EADDRINUSE || collect_monotonic_ns() > end_ns) {
+        if (errno != EADDRINUSE || monotonic_ns() > end_ns) {
             close(descriptor);
             return -1;
         }
-        usleep(NAP_US);
+        monotonic_nap(NAP_NS);
     }
     return descriptor;
 }

@@ -6,6 +6,7 @@
  */
 #include "trace/collector/lttng_session.h"
 
+#include "base/monotonic.h"
 #include "base/thread.h"
 #include "base/error.h"
 #include "trace/event_list.h"
@@ -136,7 +137,7 @@ void lttng_folder_remove(const char *path)
 #include <time.h>
 
 #define LIBRARY "liblttng-ctl.so.0"
-#define NAP_US 2000
+#define NAP_NS 2000000L
 #define NAME_BYTES 64
 #define SLOW_DISK_BYTES_PER_S UINT64_C(8000000)
 #define SECOND_NS UINT64_C(1000000000)
@@ -507,10 +508,10 @@ static int stop_work(struct lttng_recording *session)
         error = lttng_session_fail(session, "stop", code);
     }
     int pending = 1;
-    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US; naps++) {
+    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / NAP_NS; naps++) {
         pending = ctl.lttng_data_pending(session->name);
         if (pending == 1) {
-            usleep(NAP_US);
+            monotonic_nap(NAP_NS);
         }
     }
     if (error == VARVE_OK) {

@@ -5,6 +5,7 @@
  * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
  */
 #include "trace/collector/collector.h"
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "trace/collector/programs/attach_run.h"
 #include "trace/collector/collector_clock.h"
@@ -138,7 +139,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     }
     settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
-    settings->heartbeat_ns = collect_monotonic_ns();
+    settings->heartbeat_ns = monotonic_ns();
     if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) != (ssize_t)sizeof(settings->trace_id)) {
         settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
     }
@@ -207,7 +208,7 @@ static int begin_time(struct recording *recording, struct varve_message *message
     struct collect_clock *clock = &collector->clock;
     int error = collect_clock_anchor(clock);
     VARVE_THEN(error, collector_commit(collector, message));
-    usleep(2000); /* a first stretch to take the clock's rate from */
+    monotonic_nap(2000000); /* a first stretch to take the clock's rate from */
     VARVE_THEN(error, collect_clock_anchor(clock));
     if (error == VARVE_OK) {
         const struct clock_anchor *start = &clock->anchors[clock->count - 1];
@@ -393,7 +394,7 @@ static int record_run_collect(struct recording *recording, struct varve_message 
     long nap_ns = NAP_MIN_NS;
     uint64_t moved;
     for (;;) {
-        uint64_t now_ns = collect_monotonic_ns();
+        uint64_t now_ns = monotonic_ns();
         launch_poll(&recording->launch, process_ended, recording);
         bool was_over = record_run_is_over(recording, now_ns);
         int error = collector_round(&recording->collector, false, &moved, message);
@@ -572,7 +573,7 @@ static int start_attached(struct recording *recording, struct varve_message *mes
         give_up(recording);
         return error;
     }
-    recording->began_ns = collect_monotonic_ns();
+    recording->began_ns = monotonic_ns();
     int64_t attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     VARVE_THEN(error, collect_meta_integer(collector, "attached_pid", recording->options->attach_pid));
     VARVE_THEN(error, collect_meta_integer(collector, "attached_ns", attached_ns));

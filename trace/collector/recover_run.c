@@ -11,6 +11,7 @@
 #include "trace/collector/session/recording_directory.h"
 #include "trace/model/derive.h"
 #include "trace/model/model_event.h"
+#include "base/monotonic.h"
 #include "base/publish.h"
 #include "trace/store/store_resume.h"
 #include "trace/store/store.h"
@@ -23,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -206,13 +206,12 @@ static unsigned count_alive(const struct collector *collector, int32_t *one_out)
 
 static int check_ended(const struct collector *collector, struct varve_message *message)
 {
-    const struct timespec nap = {0, ENDING_NAP_NS};
     int32_t one = 0;
     unsigned alive = count_alive(collector, &one);
 
     /* one that was killed just now lets go of its memory a little later, and of its lock with that */
     for (unsigned i = 0; alive > 0 && i < ENDING_NAPS; i++) {
-        nanosleep(&nap, NULL);
+        monotonic_nap(ENDING_NAP_NS);
         alive = count_alive(collector, &one);
     }
     if (alive > 0) {

@@ -11,6 +11,7 @@
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/store/store.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static void lower(uint64_t *bound, uint64_t value)
 
 bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound, uint64_t *bound)
 {
-    uint64_t now_ns = collect_monotonic_ns();
+    uint64_t now_ns = monotonic_ns();
     if (*seen_ns == 0) {
         *seen_ns = now_ns;
         *seen_bound = collector->round_ticks;

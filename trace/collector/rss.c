@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "trace/format/session_format.h"
 #include "base/downsample.h"
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "trace/store/store.h"
 
@@ -111,7 +112,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     if (collector->is_recovering || now_ns < rss->next_ns) {
         return;
     }
-    uint64_t begin_ns = collect_computed_ns();
+    uint64_t begin_ns = monotonic_computed_ns();
     int64_t ts_ns = time_now(collector);
     uint64_t sum = 0;
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
@@ -125,7 +126,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     if (sum > 0) {
         rss_add(&rss->samples, SAMPLES_ALL, ts_ns, sum);
     }
-    uint64_t cost_ns = collect_computed_ns() - begin_ns;
+    uint64_t cost_ns = monotonic_computed_ns() - begin_ns;
     rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
 }
 

@@ -9,6 +9,7 @@
 #include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/session/mapped_recordings.h"
@@ -125,7 +126,7 @@ static bool is_another(const struct traced_process *process)
 /* A pid of another namespace says nothing here: all of /proc is searched for it, now and then. */
 static bool is_gone_elsewhere(const struct collector *collector, struct traced_process *process)
 {
-    uint64_t now_ns = collect_monotonic_ns();
+    uint64_t now_ns = monotonic_ns();
     if (now_ns < process->next_search_ns) {
         return false;
     }
@@ -361,7 +362,7 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
  * there, and once more before the recording ends. */
 static bool is_search_due(struct collector *collector)
 {
-    uint64_t now_ns = collect_monotonic_ns();
+    uint64_t now_ns = monotonic_ns();
     bool is_missing = collector->processes_missing > 0;
     bool is_due = collector->is_draining || now_ns >= collector->next_missing_ns;
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
@@ -618,7 +619,7 @@ void collect_processes_close(struct collector *collector)
 
 bool collect_session_lives(struct collector *collector)
 {
-    uint64_t now_ns = collect_monotonic_ns();
+    uint64_t now_ns = monotonic_ns();
     bool may_follow = !collector->locks_work || collect_execs_any(collector);
     if (collector->processes_alive > 0 || collector->numbers_seen != collect_processes_announced(collector) ||
         (collector->locks_work && liveness_is_locked(collector->counts_fd))) {

@@ -15,6 +15,7 @@
 #include "base/proc_file.h"
 #include "trace/collector/collector_clock.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/format/session_format.h"
 #include "trace/store/store.h"
 
@@ -194,7 +195,7 @@ static bool has_passed_recorder(int32_t pid)
 static void look_at_child(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
-    const uint64_t now_ns = collect_monotonic_ns();
+    const uint64_t now_ns = monotonic_ns();
     if (execs->child.pid == 0 || execs->child.has_ended || execs->child.ran_without ||
         now_ns < execs->child.next_look_ns) {
         return;
@@ -293,7 +294,7 @@ void collect_execs_take(struct collector *collector)
         unrecorded_programs_take(collector, found[i]);
     }
     if (execs->held > 0 && collector->first_pending_ns == 0) {
-        collector->first_pending_ns = collect_monotonic_ns();
+        collector->first_pending_ns = monotonic_ns();
     }
 }
 

@@ -23,19 +23,19 @@
 /* What comes until the other end is closed; false if nothing comes for `limit_ms`. */
 static bool doctor_program_read_all(int input, int limit_ms, char *text, size_t bytes, size_t *used_out)
 {
-    int64_t end_ms = monotonic_ns() / NS_PER_MS + limit_ms;
+    int64_t end_ms = (int64_t)monotonic_ns() / NS_PER_MS + limit_ms;
     size_t used = 0;
     bool has_ended = false;
     while (!has_ended && used + 1 < bytes) {
         struct pollfd ready = {.fd = input, .events = POLLIN};
-        int64_t left_ms = end_ms - monotonic_ns() / NS_PER_MS;
+        int64_t left_ms = end_ms - (int64_t)monotonic_ns() / NS_PER_MS;
         if (left_ms <= 0 || (poll(&ready, 1, (int)left_ms) <= 0 && errno != EINTR)) {
             break;
         }
         ssize_t got = ready.revents != 0 ? read(input, text + used, bytes - used - 1) : 0;
         has_ended = ready.revents != 0 && got <= 0;
         used += got > 0 ? (size_t)got : 0;
-        end_ms = got > 0 ? monotonic_ns() / NS_PER_MS + limit_ms : end_ms;
+        end_ms = got > 0 ? (int64_t)monotonic_ns() / NS_PER_MS + limit_ms : end_ms;
     }
     text[used] = '\0';
     *used_out = used;
@@ -49,7 +49,7 @@ static int end_group(pid_t pid)
     kill(pid, SIGKILL); /* a child that is not yet the leader of its group */
     int status = 0;
     for (int round = 0; round < 100 && waitpid(pid, &status, WNOHANG) == 0; round++) {
-        poll(NULL, 0, 10);
+        monotonic_nap(10 * NS_PER_MS);
     }
     return status;
 }

@@ -5,6 +5,7 @@
  */
 #include "trace/collector/programs/attach_target.h"
 
+#include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "base/error.h"
 #include "trace/format/exec_check.h"
@@ -27,9 +28,9 @@
 #define STATUS_BYTES 16384U
 #define KERNEL_THREAD 0x00200000UL /* PF_KTHREAD of the kernel */
 #define STARTING_TRIES 20U
-#define STARTING_US 10000U
+#define STARTING_NS 10000000L
 #define LOCK_TRIES 150U
-#define LOCK_US 20000U
+#define LOCK_NS 20000000L
 
 static const char *attach_target_base_name(const char *path)
 {
@@ -237,7 +238,7 @@ static int read_maps(struct target *target, struct varve_message *message)
 {
     bool is_read = take_maps(target);
     for (unsigned i = 0; i < STARTING_TRIES && is_read && target->libc.path[0] == '\0'; i++) {
-        usleep(STARTING_US); /* a program that is being started gets it in a moment */
+        monotonic_nap(STARTING_NS); /* a program that is being started gets it in a moment */
         is_read = take_maps(target);
     }
     if (!is_read) {
@@ -371,7 +372,7 @@ int target_lock(int32_t pid, int *fd_out, struct varve_message *message)
                                      "process %d: another varve is attaching to it, or detaching from it: try again",
                                      pid);
         }
-        usleep(LOCK_US);
+        monotonic_nap(LOCK_NS);
     }
     return VARVE_OK;
 }

@@ -184,7 +184,7 @@ static void own_restore(const struct injector *injector, uint64_t memory)
  * that others would miss then: they would find no more than a lock that says that somebody waits. */
 static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 {
-    const uint64_t now = (uint64_t)monotonic_ns();
+    const uint64_t now = monotonic_ns();
     if (now - began_ns >= CALL_NS) {
         inject_fail(
             injector, VARVE_ERROR_BUSY,
@@ -234,7 +234,7 @@ static bool handle_stop(struct injector *injector, enum stop stop, int *number, 
 /* The call of this thread is over: True with its result. */
 static bool await_return(struct injector *injector, uint64_t *result)
 {
-    const uint64_t began_ns = (uint64_t)monotonic_ns();
+    const uint64_t began_ns = monotonic_ns();
     unsigned faults = 0;
     int number = 0;
     for (;;) {
@@ -370,7 +370,7 @@ static void thread_restore(struct injector *injector)
     registers_write(injector->tid, &injector->saved);
     ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask);
     stop_let_go(injector->tid);
-    injector->report->result.stopped_ns = (uint64_t)monotonic_ns() - injector->stopped_ns;
+    injector->report->result.stopped_ns = monotonic_ns() - injector->stopped_ns;
 }
 
 /* The calls are over, and their memory goes, unless something of what was left midway may lie there. */
@@ -499,7 +499,7 @@ static int run_child(struct injector *injector)
         }
         if (injector->call->idle != NULL) {
             injector->call->idle(injector->call->idle_context);
-            stop_nap(IDLE_NS);
+            monotonic_nap(IDLE_NS);
         }
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {

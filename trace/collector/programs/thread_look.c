@@ -80,7 +80,7 @@ static bool seize(struct search *search, int32_t tid, unsigned *place_out)
     if (stop != STOP_ASKED) {
         return false;
     }
-    search->stopped_ns = (uint64_t)monotonic_ns();
+    search->stopped_ns = monotonic_ns();
     registers_repeat(tid);
     *place_out = place_of(&look->rules, look->running, tid);
     return true;
@@ -191,11 +191,11 @@ static int say_busy(struct look *look, unsigned none_in)
 
 static int search_run(struct search *search)
 {
-    const uint64_t began_ns = (uint64_t)monotonic_ns();
+    const uint64_t began_ns = monotonic_ns();
     struct look *look = search->look;
     search->is_patient = true;
     while (!look_round(search)) {
-        const uint64_t now_ns = (uint64_t)monotonic_ns();
+        const uint64_t now_ns = monotonic_ns();
         if (look->error != VARVE_OK) {
             return look->error;
         }
@@ -210,7 +210,7 @@ static int search_run(struct search *search)
             return say_busy(look, search->none_in);
         }
         search->is_patient = now_ns - began_ns < PATIENCE_NS;
-        stop_nap(ROUND_NS);
+        monotonic_nap(ROUND_NS);
         stop_late();
     }
     return VARVE_OK;

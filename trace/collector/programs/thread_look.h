@@ -96,8 +96,6 @@ bool asleep_still(int32_t tid, const struct asleep *asleep);
 
 #define STOP_NS UINT64_C(100000000) /* for a thread to stop: one in vfork, or waiting for a disk, does not */
 
-void stop_nap(long ns);
-
 enum stop_taken {
     STOP_TAKEN,
     STOP_TAKEN_NOT,        /* it has ended, or its process is executing a program */

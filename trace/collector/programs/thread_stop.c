@@ -18,17 +18,10 @@
 #include <sys/ptrace.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define STEP_NS 50000L
 #define SEIZE_US 5000
-
-void stop_nap(long ns)
-{
-    const struct timespec time = {0, ns};
-    nanosleep(&time, NULL);
-}
 
 /* ---- what is told of traced threads ---- */
 
@@ -77,7 +70,7 @@ void stop_late(void)
 
 enum stop stop_await(int32_t tid, uint64_t limit_ns, int *signal_out)
 {
-    const uint64_t end_ns = (uint64_t)monotonic_ns() + limit_ns;
+    const uint64_t end_ns = monotonic_ns() + limit_ns;
     int status;
     do {
         const pid_t got = waitpid(-1, &status, __WALL | WNOHANG);
@@ -89,9 +82,9 @@ enum stop stop_await(int32_t tid, uint64_t limit_ns, int *signal_out)
         } else if (got < 0 && errno != EINTR) {
             return STOP_GONE;
         } else {
-            stop_nap(STEP_NS);
+            monotonic_nap(STEP_NS);
         }
-    } while ((uint64_t)monotonic_ns() < end_ns);
+    } while (monotonic_ns() < end_ns);
     return STOP_NONE;
 }
 

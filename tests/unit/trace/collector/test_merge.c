@@ -8,6 +8,7 @@
  * stored all the same.
  * Costs: 5 s
  */
+#include "base/monotonic.h"
 #include "support/collector.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/collector.h"
@@ -292,7 +293,7 @@ TEST(test_newest_events_wait_a_moment)
     hand_process(lab, lab_living(lab));
     struct ring_header *ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 1000000);
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns() + 300000000, 0, 1); /* 300 ms ahead */
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, monotonic_ns() + 300000000, 0, 1); /* 300 ms ahead */
     assert_int_equal(lab_rounds(lab, 15000000), 0);
     assert_int_equal(lab_rounds(lab, 400000000), 1);
     lab_end(lab);
@@ -305,26 +306,26 @@ TEST(test_newest_events_wait_a_moment)
 /* Time until the one event that is there moves. */
 static uint64_t time_until_moved(struct lab *lab)
 {
-    uint64_t begin = collect_monotonic_ns();
+    uint64_t begin = monotonic_ns();
     while (lab_rounds(lab, 1000000) == 0) {
-        if (collect_monotonic_ns() - begin > HANGS_NS) {
+        if (monotonic_ns() - begin > HANGS_NS) {
             fail_msg("an event is held back for ever");
         }
     }
-    return collect_monotonic_ns() - begin;
+    return monotonic_ns() - begin;
 }
 
 /* It may be about to bring an event that is older than all that is seen; but its owner may be dead. */
 static void check_missing(struct lab *lab, struct ring_header *ring, const uint32_t *given_up, uint32_t missing)
 {
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 1);
     uint64_t took_ns = time_until_moved(lab);
     if (took_ns < UINT64_C(500000000)) {
         fail_msg("waited only %llu ms for %u that are missing", (unsigned long long)(took_ns / 1000000), missing);
     }
     lab_round(lab);
     assert_int_equal(*given_up, missing); /* all at once, and so not waited for again */
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 2);
     time_until_moved(lab);
     assert_int_equal(*given_up, missing);
     lab_drain(lab);
@@ -357,7 +358,7 @@ TEST(test_ring_that_comes_late_is_in_order)
     struct ring_header *ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 2000000);
     lab->controls[0]->ring_count++; /* the number is taken … */
-    uint64_t taken_ticks = collect_monotonic_ns();
+    uint64_t taken_ticks = monotonic_ns();
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, taken_ticks + 2000, 0, 2);
     assert_int_equal(lab_rounds(lab, 100000000), 0);
     struct ring_header *late = hand_ring_file(lab, 1, 2, 64); /* … and here is its ring */
@@ -375,10 +376,10 @@ TEST(test_ring_that_comes_very_late_is_stored)
     hand_process(lab, lab_living(lab));
     struct ring_header *ring = hand_ring(lab, 1, 64);
     lab->controls[0]->ring_count++;
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 1);
     time_until_moved(lab);
     struct ring_header *late = hand_ring_file(lab, 1, 2, 64);
-    hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
+    hand_emit(late, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 2);
     lab_rounds(lab, 20000000);
     lab_drain(lab);
     lab_expect(lab, "SELECT count(*) FROM event", 2);
@@ -397,7 +398,7 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
     if (is_replaced) {
         hand_process(lab, child)->start_ticks_proc = 7;
     }
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 1);
     time_until_moved(lab);
     lab_round(lab);
     assert_int_equal(lab->collector->processes_missing, 1);
@@ -409,7 +410,7 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
     }
     hand_control(lab, 2, child)->start_ticks_proc = 7;
     struct ring_header *late = hand_ring(lab, 2, 64);
-    hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
+    hand_emit(late, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 2);
     if (!is_last_look) {
         time_until_moved(lab); /* looked for every second */
         assert_int_equal(lab->collector->processes_missing, 0);

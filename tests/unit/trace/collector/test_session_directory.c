@@ -10,6 +10,7 @@
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/mapped_recordings.h"
 #include "base/error.h"
+#include "base/monotonic.h"
 #include "trace/format/session_format.h"
 #include "trace/record.h"
 
@@ -52,7 +53,7 @@ static int fixture_begin(void **state)
     snprintf(fixture->path, sizeof(fixture->path), "%s.d", fixture->database);
     fixture->settings.ring_capacity = 4096;
     fixture->settings.stack_depth = 17;
-    fixture->settings.trace_id = collect_monotonic_ns() ^ ((uint64_t)getpid() << 40);
+    fixture->settings.trace_id = monotonic_ns() ^ ((uint64_t)getpid() << 40);
     fixture->directory.fd = fixture->directory.rings_fd = fixture->directory.owner_fd = -1;
     *state = fixture;
     return 0;

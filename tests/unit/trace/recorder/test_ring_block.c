@@ -5,6 +5,7 @@
  * that they fork goes on without waiting.
  * Costs: 1 s
  */
+#include "base/monotonic.h"
 #include "support/recorder.h"
 
 #include <sys/time.h>
@@ -25,9 +26,9 @@ static uint64_t fill_and_wait(void (*handler)(int number), long first_us, long e
     CHECK(sigaction(SIGALRM, &action, NULL) == 0, "sigaction");
     emit_numbered(1, BEFORE);
     start_timer(first_us, every_us);
-    uint64_t begin_ns = support_monotonic_ns();
+    uint64_t begin_ns = monotonic_ns();
     emit_numbered(BEFORE + 1, BEFORE + 1);
-    return support_monotonic_ns() - begin_ns;
+    return monotonic_ns() - begin_ns;
 }
 
 /* The program's events, then those of handlers, numbered as they came: how many, and how many were put aside. */
@@ -66,7 +67,7 @@ static void on_alarm(int number)
     if (handler_ran_ns != 0) {
         return;
     }
-    handler_ran_ns = support_monotonic_ns();
+    handler_ran_ns = monotonic_ns();
     CHECK(varve_producer_current->busy != 0, "the ring is not marked as in use");
     emit(VARVE_KIND_MUNMAP, 1, 0);
     CHECK(own_ring()->nested_count == 1, "%u put aside", own_ring()->nested_count);
@@ -95,13 +96,13 @@ static void scenario_handler_runs(struct session *session, void *context)
     pid_t self = getpid();
     int wait_status = 0;
     handler_forks = *(const bool *)context;
-    uint64_t begin_ns = support_monotonic_ns();
+    uint64_t begin_ns = monotonic_ns();
     uint64_t took_ns = fill_and_wait(on_alarm, 100000, 0);
     if (getpid() != self) {
         check_child_of_handler(session);
     }
     CHECK(took_ns >= 800 * MS, "the wait for the collector took %llu ms", (unsigned long long)(took_ns / MS));
-    CHECK(handler_ran_ns >= begin_ns && handler_ran_ns <= support_monotonic_ns(), "the handler did not run");
+    CHECK(handler_ran_ns >= begin_ns && handler_ran_ns <= monotonic_ns(), "the handler did not run");
     CHECK(!handler_forks || (waitpid(handler_child, &wait_status, 0) == handler_child && wait_status == 0),
           "the child ended with status %d", wait_status);
     uint64_t nested = 0;

@@ -6,6 +6,7 @@
  * and the signal mask of the program stay as they are.
  * Costs: 5 s
  */
+#include "base/monotonic.h"
 #include "support/recorder.h"
 
 #include <errno.h>
@@ -38,9 +39,9 @@ static void emit_checked(uint64_t count)
 /* One event, which waits for the collector: a wait that is too long ends with the runner's limit. */
 static void emit_waiting(uint64_t least_ns)
 {
-    uint64_t begin = support_monotonic_ns();
+    uint64_t begin = monotonic_ns();
     emit_checked(1);
-    uint64_t took_ns = support_monotonic_ns() - begin;
+    uint64_t took_ns = monotonic_ns() - begin;
     CHECK(took_ns >= least_ns, "the wait took %llu ms, not %llu", (unsigned long long)(took_ns / MS),
           (unsigned long long)(least_ns / MS));
 }

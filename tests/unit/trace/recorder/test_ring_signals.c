@@ -5,6 +5,7 @@
  * its order within the program or within the handler.
  * Costs: 5 s
  */
+#include "base/monotonic.h"
 #include "support/stepped.h"
 
 #include <sys/time.h>
@@ -116,11 +117,11 @@ static void scenario_timer(struct session *session, void *context)
 {
     const struct itimerval every = {{0, 150}, {0, 150}};
     const struct itimerval never = {{0, 0}, {0, 0}};
-    uint64_t end = support_monotonic_ns() + UINT64_C(300000000);
+    uint64_t end = monotonic_ns() + UINT64_C(300000000);
     (void)session, (void)context;
     step_handle(SIGALRM, on_signal);
     CHECK(setitimer(ITIMER_REAL, &every, NULL) == 0, "no timer");
-    while (support_monotonic_ns() < end || verdict->figures[FIGURE_HANDLED] < 20) {
+    while (monotonic_ns() < end || verdict->figures[FIGURE_HANDLED] < 20) {
         emit_next();
     }
     setitimer(ITIMER_REAL, &never, NULL);

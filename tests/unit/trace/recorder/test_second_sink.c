@@ -8,6 +8,7 @@
  * its exit a program goes on without. Signals and kills at chosen moments: test_second_sink_steps.c.
  * Costs: 4 s
  */
+#include "base/monotonic.h"
 #include "support/lttng/second_sink.h"
 
 #include <errno.h>
@@ -343,10 +344,10 @@ static void play_contended(void)
         CHECK(pthread_create(&threads[i], NULL, emit_until_stopped, NULL) == 0, "no thread");
     }
     for (unsigned turn = 0; turn < 8; turn++) {
-        uint64_t end = support_monotonic_ns() + UINT64_C(20000000000);
+        uint64_t end = monotonic_ns() + UINT64_C(20000000000);
         sink_enable(present, 0);
         while (turn % 2 == 0 && sink_detour_is_on()) {
-            CHECK(support_monotonic_ns() < end, "the detour does not end");
+            CHECK(monotonic_ns() < end, "the detour does not end");
             usleep(100);
         }
         sink_enable(present, 1);
