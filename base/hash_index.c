@@ -76,12 +76,16 @@ uint64_t index_insert(struct index *index, uint64_t key, uint64_t number)
 
 uint64_t index_remove(struct index *index, uint64_t key)
 {
-    uint64_t number = index_find(index, key);
+    if (index->count == 0) {
+        return 0;
+    }
+    const struct index_slot *slot = slot_find(index, key);
+    uint64_t number = slot->number;
     if (number == 0) {
         return 0;
     }
     uint64_t mask = slot_mask(index);
-    uint64_t hole = (uint64_t)(slot_find(index, key) - index->slots);
+    uint64_t hole = (uint64_t)(slot - index->slots);
     /* Move back every follower whose search would now end at the hole before it is found. */
     for (uint64_t at = (hole + 1) & mask; index->slots[at].number != 0; at = (at + 1) & mask) {
         uint64_t wanted = slot_wanted(index, index->slots[at].key);

@@ -67,16 +67,11 @@ static uint32_t follow_symbol(void *context, const struct varve_writer_symbol *s
     const struct followed_symbol wanted = {symbol->function, symbol->file, symbol->line};
     uint64_t key = 31 * map_hash(wanted.function, strlen(wanted.function)) + wanted.line;
     key ^= map_hash(wanted.file, strlen(wanted.file));
-    for (const uint64_t *number = NULL;; key++) {
-        key += key == UINT64_MAX; /* is no key */
-        number = map_find(&follow->symbol_numbers, key);
-        if (number == NULL) {
-            break;
-        }
-        const struct followed_symbol *found = &follow->symbols[*number - 1];
+    for (uint64_t number; (number = map_find(&follow->symbol_numbers, key)) != MAP_NONE; key++) {
+        const struct followed_symbol *found = &follow->symbols[number - 1];
         if (found->line == wanted.line && strcmp(found->function, wanted.function) == 0 &&
             strcmp(found->file, wanted.file) == 0) {
-            return (uint32_t)*number;
+            return (uint32_t)number;
         }
     }
     *MEMORY_ADD(follow->symbols, follow->symbol_count, follow->symbol_capacity) = wanted;
@@ -115,8 +110,8 @@ static struct owner follow_owner(const struct follow *follow, uint32_t callsite)
 
 static const struct followed_block *followed_block_at(const struct followed_device *device, uint64_t addr)
 {
-    const uint64_t *number = map_find(&device->numbers, addr);
-    return number != NULL ? &device->blocks[*number] : NULL;
+    uint64_t number = map_find(&device->numbers, addr);
+    return number != MAP_NONE ? &device->blocks[number] : NULL;
 }
 
 static void follow_holders(const struct follow *follow, const struct followed_device *device,
@@ -228,17 +223,15 @@ static void follow_layout(struct followed_device *device, const struct varve_rec
 static void follow_allocation(const struct follow *follow, struct followed_device *device,
                               const struct varve_record *record, int64_t ts_ns)
 {
-    const uint64_t *known = map_find(&device->numbers, record->addr);
-    size_t number = known != NULL ? (size_t)*known : device->count;
-    if (known == NULL && record->addr != UINT64_MAX) {
+    uint64_t known = map_find(&device->numbers, record->addr);
+    size_t number = known != MAP_NONE ? (size_t)known : device->count;
+    if (known == MAP_NONE) {
         device->blocks = memory_grow(device->blocks, &device->capacity, device->count, sizeof(device->blocks[0]));
         map_put(&device->numbers, record->addr, device->count++);
     }
     device->allocations++;
-    if (number < device->count) {
-        device->blocks[number] = (struct followed_block){
-            .seq = follow->seq, .ts_ns = ts_ns, .number = device->allocations, .callsite = record->callsite};
-    }
+    device->blocks[number] = (struct followed_block){
+        .seq = follow->seq, .ts_ns = ts_ns, .number = device->allocations, .callsite = record->callsite};
 }
 
 static void follow_stage(const struct follow *follow, struct followed_device *device, const struct varve_record *record)

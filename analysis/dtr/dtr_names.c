@@ -15,11 +15,11 @@
 static uint32_t dtr_names_find(const struct name_table *table, const char *bytes, size_t count, uint64_t *key_out)
 {
     *key_out = map_hash(bytes, count);
-    const uint64_t *number;
-    while ((number = map_find(&table->numbers, *key_out)) != NULL) {
-        const size_t *offset = &table->offsets[*number];
+    uint64_t number;
+    while ((number = map_find(&table->numbers, *key_out)) != MAP_NONE) {
+        const size_t *offset = &table->offsets[number];
         if (offset[1] - offset[0] - 1 == count && memcmp(table->bytes + offset[0], bytes, count) == 0) {
-            return (uint32_t)*number;
+            return (uint32_t)number;
         }
         ++*key_out;
     }

@@ -66,8 +66,8 @@ static void export_perfetto_write_processes(struct timeline *timeline)
 /* TRACK_NONE: there is none. */
 static uint64_t track_of(const struct map *map, int64_t row)
 {
-    const uint64_t *found = map_find(map, (uint64_t)row);
-    return found != NULL ? *found : TRACK_NONE;
+    uint64_t found = map_find(map, (uint64_t)row);
+    return found != MAP_NONE ? found : TRACK_NONE;
 }
 
 /* ---- counters ---- */

@@ -154,7 +154,7 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
     Perftools__Profiles__Mapping *list = &mapping;
     int64_t last = pc_max >= 0 && pc_max < ADDRESS_MAX ? pc_max : 0;
     uint64_t filename = export_pprof_put_text(writer, path);
-    if (map_find(&writer->mappings, filename) != NULL) {
+    if (map_find(&writer->mappings, filename) != MAP_NONE) {
         return; /* two paths that differ in what was cut, or left out */
     }
     writer->module_begins = memory_grow(writer->module_begins, &writer->mapping_capacity, writer->mapping_count + 1,
@@ -196,11 +196,11 @@ static uint64_t put_function(struct writer *writer, const char *name, const char
     uint64_t name_number = export_pprof_put_text(writer, name);
     uint64_t file_number = export_pprof_put_text(writer, file);
     uint64_t key = name_number << 32 | file_number;
-    const uint64_t *found = map_find(&writer->functions, key);
-    if (found != NULL) {
-        return *found;
+    uint64_t found = map_find(&writer->functions, key);
+    if (found != MAP_NONE) {
+        return found;
     }
-    function.id = writer->functions.count + 1;
+    function.id = writer->functions.index.count + 1;
     map_put(&writer->functions, key, function.id);
     function.name = (int64_t)name_number;
     function.system_name = (int64_t)name_number;
@@ -229,11 +229,11 @@ static void put_symbols(struct writer *writer)
             continue;
         }
         struct symbol *symbol = &writer->symbols[id];
-        const uint64_t *mapping = NULL;
+        uint64_t mapping = MAP_NONE;
         if (module != NULL) {
             mapping = map_find(&writer->mappings, export_pprof_put_text(writer, module));
         }
-        symbol->mapping = mapping != NULL ? (uint32_t)*mapping : 0;
+        symbol->mapping = mapping != MAP_NONE ? (uint32_t)mapping : 0;
         if (function != NULL || symbol->mapping == 0) {
             symbol->function =
                 put_function(writer, function != NULL ? function : "(unresolved)", cursor_text(&cursor, 2));
@@ -278,9 +278,9 @@ static void put_location(struct writer *writer, uint32_t number)
 static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t outer)
 {
     uint64_t key = (uint64_t)outer << 32 | frame;
-    const uint64_t *found = map_find(&writer->location_numbers, key);
-    if (found != NULL) {
-        return (uint32_t)*found;
+    uint64_t found = map_find(&writer->location_numbers, key);
+    if (found != MAP_NONE) {
+        return (uint32_t)found;
     }
     uint32_t number = (uint32_t)++writer->location_count;
     writer->locations = memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));

@@ -66,7 +66,7 @@ static void write_frame(struct writer *writer, const struct call_tree_frame *fra
 static void export_speedscope_write_frames(struct writer *writer, const struct call_tree *tree)
 {
     for (size_t i = 0; i < tree->frame_count; i++) {
-        if (map_find(&writer->frames, tree->frames[i].symbol) == NULL) {
+        if (map_find(&writer->frames, tree->frames[i].symbol) == MAP_NONE) {
             map_put(&writer->frames, tree->frames[i].symbol, ++writer->frame_count);
             write_frame(writer, &tree->frames[i]);
         }
@@ -83,9 +83,9 @@ static void write_sample(const struct writer *writer, const struct call_tree *tr
     }
     fprintf(writer->out, "%s[", separator);
     while (count > 0) {
-        const uint64_t *index = map_find(&writer->frames, tree->frames[path[--count]].symbol);
+        uint64_t index = map_find(&writer->frames, tree->frames[path[--count]].symbol);
         fprintf(writer->out, count > 0 || is_left_out ? "%" PRIu64 "," : "%" PRIu64,
-                index != NULL ? *index : (uint64_t)SMALLER_FRAME);
+                index != MAP_NONE ? index : (uint64_t)SMALLER_FRAME);
     }
     fprintf(writer->out, is_left_out ? "%d]" : "]", SMALLER_FRAME);
 }

@@ -15,13 +15,13 @@ void text_clean(char clean[FRAME_NAME_BYTES], const char *text)
 uint64_t text_number(struct text_table *table, const char *text, bool *is_new_out)
 {
     uint64_t key = map_hash(text, strlen(text));
-    const uint64_t *found = map_find(&table->numbers, key);
-    while (found != NULL && strcmp(table->texts[*found], text) != 0) {
+    uint64_t found = map_find(&table->numbers, key);
+    while (found != MAP_NONE && strcmp(table->texts[found], text) != 0) {
         found = map_find(&table->numbers, ++key);
     }
-    *is_new_out = found == NULL;
-    if (found != NULL) {
-        return table->first + *found;
+    *is_new_out = found == MAP_NONE;
+    if (found != MAP_NONE) {
+        return table->first + found;
     }
     table->texts = memory_grow(table->texts, &table->capacity, table->count, sizeof(*table->texts));
     table->texts[table->count] = memory_copy_text(text);

@@ -113,12 +113,12 @@ void history_free(struct history *history)
     free(history);
 }
 
-/* The handle's number, NULL if it is new; its key. */
-static const uint64_t *find_stream(const struct history *history, uint64_t handle, uint64_t *key_out)
+/* The handle's number, MAP_NONE if it is new; its key. */
+static uint64_t find_stream(const struct history *history, uint64_t handle, uint64_t *key_out)
 {
     *key_out = map_hash(&handle, sizeof(handle));
-    const uint64_t *found;
-    while ((found = map_find(&history->tables->streams, *key_out)) != NULL && history->streams[*found] != handle) {
+    uint64_t found;
+    while ((found = map_find(&history->tables->streams, *key_out)) != MAP_NONE && history->streams[found] != handle) {
         ++*key_out;
     }
     return found;
@@ -127,8 +127,8 @@ static const uint64_t *find_stream(const struct history *history, uint64_t handl
 uint16_t history_find_stream(const struct history *history, uint64_t handle)
 {
     uint64_t key;
-    const uint64_t *found = find_stream(history, handle, &key);
-    return found != NULL ? (uint16_t)*found : 0;
+    uint64_t found = find_stream(history, handle, &key);
+    return found != MAP_NONE ? (uint16_t)found : 0;
 }
 
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out)
@@ -139,14 +139,16 @@ int history_stream(struct history *history, uint64_t handle, uint16_t *number_ou
         return VARVE_OK;
     }
     uint64_t key;
-    const uint64_t *found = find_stream(history, handle, &key);
-    if (found == NULL && history->stream_count == STREAMS_MAX) {
+    uint64_t found = find_stream(history, handle, &key);
+    if (found == MAP_NONE && history->stream_count == STREAMS_MAX) {
         return VARVE_ERROR_UNSUPPORTED;
     }
-    tables->last_stream = (uint16_t)(found != NULL ? *found : history->stream_count);
+    tables->last_stream = (uint16_t)(found != MAP_NONE ? found : history->stream_count);
     tables->last_handle = handle;
     *number_out = tables->last_stream;
-    if (found == NULL) {
+    if (found == MAP_NONE) {
+        history->streams =
+            memory_grow(history->streams, &history->stream_capacity, history->stream_count, sizeof(uint64_t));
         map_put(&tables->streams, key, history->stream_count);
         *MEMORY_ADD(history->streams, history->stream_count, history->stream_capacity) = handle;
     }
@@ -210,9 +212,9 @@ uint32_t history_text(struct history *history, const char *text, size_t bytes)
     struct history_tables *tables = history->tables;
     uint64_t key = map_hash(text, bytes);
     size_t number = history->text_count;
-    for (const uint64_t *found; (found = map_find(&tables->texts, key)) != NULL && *found < number; key++) {
-        if (tables->text_bytes[*found] == bytes && memcmp(history->texts[*found], text, bytes) == 0) {
-            return (uint32_t)*found;
+    for (uint64_t found; (found = map_find(&tables->texts, key)) != MAP_NONE && found < number; key++) {
+        if (tables->text_bytes[found] == bytes && memcmp(history->texts[found], text, bytes) == 0) {
+            return (uint32_t)found;
         }
     }
     history->texts = memory_grow(history->texts, &history->text_capacity, number, sizeof(char *));
@@ -258,11 +260,11 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
     size_t bytes = count * sizeof(*frames);
     uint64_t key = map_hash(frames, bytes);
     size_t number = history->stack_count;
-    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number; key++) {
-        const struct history_stack *stack = &history->stacks[*found];
+    for (uint64_t found; (found = map_find(&history->tables->stacks, key)) != MAP_NONE && found < number; key++) {
+        const struct history_stack *stack = &history->stacks[found];
         if (stack->frame_count == count &&
             (count == 0 || memcmp(history->frames + stack->first_frame, frames, bytes) == 0)) {
-            return (uint32_t)*found;
+            return (uint32_t)found;
         }
     }
     history->stacks = memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));

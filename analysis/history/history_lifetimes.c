@@ -81,22 +81,23 @@ static void history_lifetimes_follow(struct maker *maker, size_t index)
     uint64_t number;
     switch (event->action) {
     case HISTORY_ALLOC:
-        if (map_remove(&maker->live, event->addr, &number)) {
+        number = map_remove(&maker->live, event->addr);
+        if (number != MAP_NONE) {
             maker->out->items[number].upper = (int64_t)index;
             maker->out->lost++;
         }
         history_lifetimes_begin(maker, (int64_t)index, event);
         break;
     case HISTORY_FREE_REQUESTED:
-        if (map_find(&maker->live, event->addr) == NULL) {
+        if (map_find(&maker->live, event->addr) == MAP_NONE) {
             history_lifetimes_begin(maker, HISTORY_BEFORE, event);
         }
         break;
     case HISTORY_FREE_COMPLETED:
-        if (map_find(&maker->live, event->addr) == NULL) {
+        if (map_find(&maker->live, event->addr) == MAP_NONE) {
             history_lifetimes_begin(maker, HISTORY_BEFORE, event);
         }
-        map_remove(&maker->live, event->addr, &number);
+        number = map_remove(&maker->live, event->addr);
         maker->out->items[number].upper = (int64_t)index;
         break;
     default:
@@ -112,7 +113,7 @@ static void add_unnamed(struct maker *maker)
         const struct history_segment *segment = &device->segments[i];
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
-            if (block->state != HISTORY_INACTIVE && map_find(&maker->live, block->addr) == NULL) {
+            if (block->state != HISTORY_INACTIVE && map_find(&maker->live, block->addr) == MAP_NONE) {
                 history_lifetimes_begin(
                     maker, HISTORY_BEFORE,
                     &(struct history_event){.addr = block->addr,

@@ -50,10 +50,10 @@ static bool is_outside(struct search *search, uint64_t addr)
 static bool infer_contradiction_check_block(struct search *search, size_t index)
 {
     const struct history_event *event = &search->trace->events[index];
-    const uint64_t *known = map_find(&search->blocks, event->addr);
-    enum block_state state = known != NULL ? (enum block_state)(*known & 3) : BLOCK_FREE;
-    size_t since = known != NULL ? (size_t)(*known >> 2) : REPLAY_NONE;
-    bool is_unknown = known == NULL && search->is_late;
+    uint64_t known = map_find(&search->blocks, event->addr);
+    enum block_state state = known != MAP_NONE ? (enum block_state)(known & 3) : BLOCK_FREE;
+    size_t since = known != MAP_NONE ? (size_t)(known >> 2) : REPLAY_NONE;
+    bool is_unknown = known == MAP_NONE && search->is_late;
     switch (event->action) {
     case HISTORY_ALLOC:
         if (state != BLOCK_FREE) {
@@ -70,7 +70,7 @@ static bool infer_contradiction_check_block(struct search *search, size_t index)
     case HISTORY_FREE_REQUESTED:
         if (state != BLOCK_USED && !is_unknown) {
             return found(search, index, "free_requested",
-                         known == NULL         ? "but nothing was allocated there"
+                         known == MAP_NONE     ? "but nothing was allocated there"
                          : state == BLOCK_FREE ? "but that block is free"
                                                : "but that block's free is requested",
                          since);
@@ -80,7 +80,7 @@ static bool infer_contradiction_check_block(struct search *search, size_t index)
     default:
         if (state != BLOCK_REQUESTED && !is_unknown) {
             return found(search, index, "free_completed",
-                         known == NULL         ? "but nothing was allocated there"
+                         known == MAP_NONE     ? "but nothing was allocated there"
                          : state == BLOCK_FREE ? "but that block is free"
                                                : "but no free_requested came for that block, in use",
                          since);
@@ -108,7 +108,7 @@ static bool infer_contradiction_check_segment(struct search *search, size_t inde
     /* no two grow together: each is its own stream here, by its number */
     struct replay_range range = {.addr = event->addr, .bytes = event->size, .stream = index};
     const struct replay_range *there = replay_range_at(&search->segments, event->addr);
-    const uint64_t *gone;
+    uint64_t gone;
     switch (event->action) {
     case HISTORY_SEGMENT_ALLOC:
     case HISTORY_SEGMENT_MAP:
@@ -121,8 +121,8 @@ static bool infer_contradiction_check_segment(struct search *search, size_t inde
         return false;
     case HISTORY_SEGMENT_FREE:
         gone = map_find(&search->gone, event->addr);
-        if (there == NULL && gone != NULL) {
-            return found(search, index, "segment_free", "but that segment is gone", (size_t)*gone);
+        if (there == NULL && gone != MAP_NONE) {
+            return found(search, index, "segment_free", "but that segment is gone", (size_t)gone);
         }
         if (there == NULL && !search->is_late) {
             return found(search, index, "segment_free", "but no segment is there", REPLAY_NONE);

@@ -14,17 +14,17 @@ void replay_hints_free(struct replay_hints *hints)
 
 void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start)
 {
-    if (hints->sizes.count == 0) {
+    if (hints->sizes.index.count == 0) {
         return;
     }
     for (size_t i = 0; i + 1 < start->block_count; i++) {
         struct varve_block_info *block = &start->blocks[i];
         struct varve_block_info *rest = &start->blocks[i + 1];
-        const uint64_t *bytes = map_find(&hints->sizes, block->addr);
-        if (bytes != NULL && block->allocation_id != 0) {
-            rest->addr += *bytes - block->bytes;
-            rest->bytes -= *bytes - block->bytes;
-            block->bytes = *bytes;
+        uint64_t bytes = map_find(&hints->sizes, block->addr);
+        if (bytes != MAP_NONE && block->allocation_id != 0) {
+            rest->addr += bytes - block->bytes;
+            rest->bytes -= bytes - block->bytes;
+            block->bytes = bytes;
         }
     }
 }

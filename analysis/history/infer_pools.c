@@ -184,10 +184,10 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
 static void take_hints(struct derivation *work, const struct replay_hints *hints)
 {
     size_t count = work->pools->segment_count;
-    for (size_t i = 0; i < count && hints->pools.count > 0; i++) {
-        const uint64_t *hint = map_find(&hints->pools, replay_pool_key(&work->segments[i]));
-        work->segments[i].is_private = hint != NULL;
-        work->segments[i].is_lone = hint != NULL && *hint > 1;
+    for (size_t i = 0; i < count && hints->pools.index.count > 0; i++) {
+        uint64_t hint = map_find(&hints->pools, replay_pool_key(&work->segments[i]));
+        work->segments[i].is_private = hint != MAP_NONE;
+        work->segments[i].is_lone = hint == 2;
     }
     for (size_t i = 0; i < hints->apart_count; i++) {
         if (hints->apart[i].a < count && hints->apart[i].b < count) {

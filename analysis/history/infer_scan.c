@@ -43,8 +43,8 @@ static void add_deferred(struct replay_scan *scan, struct map *pending, uint64_t
 
 static void add_completion(struct replay_scan *scan, struct map *pending, uint64_t addr, size_t index)
 {
-    uint64_t number;
-    if (map_remove(pending, addr, &number)) {
+    uint64_t number = map_remove(pending, addr);
+    if (number != MAP_NONE) {
         scan->deferred[number].completion = index;
         return;
     }

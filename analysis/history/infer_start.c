@@ -250,19 +250,18 @@ static void infer_start_note_request(struct rebuild *rebuild, const struct histo
 
 static bool undo_segment_alloc(struct rebuild *rebuild, const struct history_event *event)
 {
-    const uint64_t *found = map_find(&rebuild->segment_at, event->addr);
-    assert(found == NULL || rebuild->segments != NULL);
-    if (found == NULL || rebuild->segments[*found].bytes != event->size) {
+    uint64_t found = map_find(&rebuild->segment_at, event->addr);
+    assert(found == MAP_NONE || rebuild->segments != NULL);
+    if (found == MAP_NONE || rebuild->segments[found].bytes != event->size) {
         return false;
     }
-    rebuild->segments[*found].bytes = 0;
-    uint64_t number;
-    return map_remove(&rebuild->segment_at, event->addr, &number);
+    rebuild->segments[found].bytes = 0;
+    return map_remove(&rebuild->segment_at, event->addr) != MAP_NONE;
 }
 
 static bool undo_segment_free(struct rebuild *rebuild, const struct history_event *event)
 {
-    if (map_find(&rebuild->segment_at, event->addr) != NULL) {
+    if (map_find(&rebuild->segment_at, event->addr) != MAP_NONE) {
         return false;
     }
     struct varve_segment_info *segment = infer_start_add_segment(rebuild, event->addr, event->size);
@@ -291,14 +290,13 @@ static bool undo_unmap(struct rebuild *rebuild, const struct history_event *even
 
 static bool undo(struct rebuild *rebuild, const struct history_event *event)
 {
-    uint64_t number;
-    uint64_t *found;
+    uint64_t found;
     switch (event->action) {
     case HISTORY_ALLOC:
         infer_start_note_request(rebuild, event);
-        return map_remove(&rebuild->block_at, event->addr, &number);
+        return map_remove(&rebuild->block_at, event->addr) != MAP_NONE;
     case HISTORY_FREE_COMPLETED:
-        if (map_find(&rebuild->block_at, event->addr) != NULL) {
+        if (map_find(&rebuild->block_at, event->addr) != MAP_NONE) {
             return false;
         }
         infer_start_note_request(rebuild, event);
@@ -306,12 +304,12 @@ static bool undo(struct rebuild *rebuild, const struct history_event *event)
         return true;
     case HISTORY_FREE_REQUESTED:
         found = map_find(&rebuild->block_at, event->addr);
-        assert(found == NULL || rebuild->blocks != NULL);
-        if (found == NULL || rebuild->blocks[*found].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
+        assert(found == MAP_NONE || rebuild->blocks != NULL);
+        if (found == MAP_NONE || rebuild->blocks[found].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
             return false;
         }
-        rebuild->blocks[*found].state = VARVE_BLOCK_ACTIVE_ALLOCATED;
-        rebuild->blocks[*found].requested = event->size; /* blocks of old versions do not say it */
+        rebuild->blocks[found].state = VARVE_BLOCK_ACTIVE_ALLOCATED;
+        rebuild->blocks[found].requested = event->size; /* blocks of old versions do not say it */
         return true;
     case HISTORY_SEGMENT_ALLOC:
         return undo_segment_alloc(rebuild, event);
@@ -368,8 +366,8 @@ static void infer_start_finish(struct rebuild *rebuild)
     }
     kept = 0;
     for (size_t i = 0; i < rebuild->block_count; i++) {
-        const uint64_t *found = map_find(&rebuild->block_at, rebuild->blocks[i].addr);
-        if (found != NULL && *found == i) {
+        uint64_t found = map_find(&rebuild->block_at, rebuild->blocks[i].addr);
+        if (found == i) {
             rebuild->blocks[kept++] = rebuild->blocks[i];
         }
     }

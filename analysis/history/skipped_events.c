@@ -35,7 +35,7 @@ static bool completes_own(const struct history_device *device)
         if (event->action == HISTORY_ALLOC) {
             map_put(&live, event->addr, i);
         }
-        completes = event->action == HISTORY_FREE_COMPLETED && map_find(&live, event->addr) != NULL;
+        completes = event->action == HISTORY_FREE_COMPLETED && map_find(&live, event->addr) != MAP_NONE;
     }
     map_free(&live);
     return completes;
@@ -52,9 +52,9 @@ static struct map pending_at_end(const struct history_device *device)
         }
     }
     for (size_t i = 0; i < device->block_count; i++) {
-        const uint64_t *event = map_find(&last, device->blocks[i].addr);
-        if (device->blocks[i].state == HISTORY_ACTIVE_PENDING_FREE && event != NULL) {
-            map_put(&pending, *event, 1);
+        uint64_t event = map_find(&last, device->blocks[i].addr);
+        if (device->blocks[i].state == HISTORY_ACTIVE_PENDING_FREE && event != MAP_NONE) {
+            map_put(&pending, event, 1);
         }
     }
     map_free(&last);
@@ -82,7 +82,7 @@ static void put_beside(struct history_device *device, enum history_action given,
     device->events = NULL;
     device->event_count = device->event_capacity = 0;
     for (size_t i = 0; i < count; i++) {
-        bool is_one = events[i].action == given && map_find(except, i) == NULL;
+        bool is_one = events[i].action == given && map_find(except, i) == MAP_NONE;
         struct history_event other = events[i];
         other.action = (uint8_t)missing;
         if (is_one && missing == HISTORY_FREE_REQUESTED) {

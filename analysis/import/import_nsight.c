@@ -159,8 +159,8 @@ static void read_devices(struct reader *reader)
 
 static unsigned import_nsight_device_of(struct reader *reader, int32_t pid, int64_t number)
 {
-    const uint64_t *gpu = map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
-    number = gpu != NULL ? (int64_t)*gpu : number;
+    uint64_t gpu = map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
+    number = gpu != MAP_NONE ? (int64_t)gpu : number;
     return number >= 0 && number < DEVICES ? (unsigned)number : 0; /* memory of the host has any */
 }
 
@@ -211,12 +211,12 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
 
 static uint32_t import_nsight_callsite_of(struct reader *reader, int64_t chain)
 {
-    const uint64_t *found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
+    uint64_t found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
     if (!reader->has_chains) {
         return 0;
     }
-    if (found != NULL) {
-        return (uint32_t)*found;
+    if (found != MAP_NONE) {
+        return (uint32_t)found;
     }
     uint32_t callsite = read_chain(reader, chain);
     map_put(&reader->chains, (uint64_t)chain & INT64_MAX, callsite);
@@ -227,12 +227,12 @@ static uint32_t import_nsight_callsite_of(struct reader *reader, int64_t chain)
 
 static unsigned import_nsight_pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 {
-    const uint64_t *found = map_find(&reader->pools, addr & INT64_MAX);
-    unsigned number = found != NULL ? (unsigned)*found : (unsigned)reader->pools.count + 1;
+    uint64_t found = map_find(&reader->pools, addr & INT64_MAX);
+    unsigned number = found != MAP_NONE ? (unsigned)found : (unsigned)reader->pools.index.count + 1;
     if (number > POOLS_MAX) {
         return POOLS_MAX;
     }
-    if (found == NULL) {
+    if (found == MAP_NONE) {
         map_put(&reader->pools, addr & INT64_MAX, number);
     }
     if (bytes > (int64_t)reader->pool_sizes[number]) {

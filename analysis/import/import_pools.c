@@ -70,8 +70,8 @@ static void import_pools_fill_events(struct device_pools *device, const struct h
         if (event->action == HISTORY_ALLOC) {
             map_put(&live, event->addr, index);
         } else if (event->action == HISTORY_FREE_REQUESTED || event->action == HISTORY_FREE_COMPLETED) {
-            const uint64_t *pool = map_find(&live, event->addr);
-            index = pool != NULL ? (size_t)*pool : 0;
+            uint64_t pool = map_find(&live, event->addr);
+            index = pool != MAP_NONE ? (size_t)pool : 0;
         }
         device->of_event[i] = (uint16_t)(index < NUMBERS / 2 ? index : 0);
     }

@@ -427,9 +427,9 @@ struct starts {
 static struct start *start_of(struct starts *starts, const struct memory_event *event)
 {
     uint64_t key = (uint64_t)(uint32_t)event->pid << 16 | (uint64_t)event->target << 8 | event->device;
-    const uint64_t *found = map_find(&starts->numbers, key);
-    if (found != NULL) {
-        return &starts->items[*found];
+    uint64_t found = map_find(&starts->numbers, key);
+    if (found != MAP_NONE) {
+        return &starts->items[found];
     }
     map_put(&starts->numbers, key, starts->count);
     struct start *start = MEMORY_ADD(starts->items, starts->count, starts->capacity);
@@ -473,7 +473,7 @@ static void give_starts(struct reader *reader)
             continue;
         }
         struct start *start = start_of(&starts, event);
-        if (event->action == IMPORT_FREE && map_find(&start->seen, event->addr) == NULL &&
+        if (event->action == IMPORT_FREE && map_find(&start->seen, event->addr) == MAP_NONE &&
             event->size <= start->unknown) {
             give_start(reader, start, event->addr, event->size);
             start->unknown -= event->size;

@@ -196,9 +196,9 @@ void import_requests_device(struct import_requests *requests, unsigned index, co
 
 static size_t process_number(struct import_requests *requests, int32_t pid)
 {
-    const uint64_t *found = map_find(&requests->process_numbers, (uint32_t)pid);
-    if (found != NULL) {
-        return *found;
+    uint64_t found = map_find(&requests->process_numbers, (uint32_t)pid);
+    if (found != MAP_NONE) {
+        return found;
     }
     map_put(&requests->process_numbers, (uint32_t)pid, requests->process_count);
     *MEMORY_ADD(requests->processes, requests->process_count, requests->process_capacity) =
@@ -210,10 +210,10 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
 {
     const uint64_t named[2] = {(uint64_t)(uint32_t)pid, tid};
     uint64_t key = map_hash(named, sizeof(named));
-    for (const uint64_t *found; (found = map_find(&requests->thread_numbers, key)) != NULL; key++) {
-        const struct import_thread *thread = &requests->threads[*found];
+    for (uint64_t found; (found = map_find(&requests->thread_numbers, key)) != MAP_NONE; key++) {
+        const struct import_thread *thread = &requests->threads[found];
         if (thread->tid == tid && requests->processes[thread->process].pid == pid) {
-            return (uint32_t)*found;
+            return (uint32_t)found;
         }
     }
     if (requests->thread_count == THREADS_MAX) {
@@ -228,18 +228,18 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
 
 void import_requests_process(struct import_requests *requests, int32_t pid, const char *name)
 {
-    const uint64_t *found = map_find(&requests->process_numbers, (uint32_t)pid);
-    if (found != NULL) {
-        free(requests->processes[*found].name);
-        requests->processes[*found].name = memory_copy_text(name);
+    uint64_t found = map_find(&requests->process_numbers, (uint32_t)pid);
+    if (found != MAP_NONE) {
+        free(requests->processes[found].name);
+        requests->processes[found].name = memory_copy_text(name);
     }
 }
 
 uint16_t import_requests_stream(struct import_requests *requests, uint64_t handle, uint64_t number)
 {
-    const uint64_t *found = map_find(&requests->stream_numbers, handle & INT64_MAX);
-    if (found != NULL) {
-        return (uint16_t)*found;
+    uint64_t found = map_find(&requests->stream_numbers, handle & INT64_MAX);
+    if (found != MAP_NONE) {
+        return (uint16_t)found;
     }
     if (requests->stream_count == STREAMS_MAX) {
         import_requests_fault(requests, IMPORT_FAULT_NAMELESS, number);
@@ -256,11 +256,11 @@ uint32_t import_requests_symbol(struct import_requests *requests, const char *fu
     uint64_t key = map_hash(function, strlen(function)) ^ ((uint64_t)line << 32);
     key ^= file != NULL ? map_hash(file, strlen(file)) << 1 : 0;
     key ^= module != NULL ? map_hash(module, strlen(module)) << 2 : 0;
-    for (const uint64_t *found; (found = map_find(&requests->symbol_numbers, key)) != NULL; key++) {
-        const struct import_symbol *symbol = &requests->symbols[*found];
+    for (uint64_t found; (found = map_find(&requests->symbol_numbers, key)) != MAP_NONE; key++) {
+        const struct import_symbol *symbol = &requests->symbols[found];
         if (symbol->line == line && strcmp(symbol->function, function) == 0 && memory_same_text(symbol->file, file) &&
             memory_same_text(symbol->module, module)) {
-            return (uint32_t)*found;
+            return (uint32_t)found;
         }
     }
     map_put(&requests->symbol_numbers, key, requests->symbol_count);
@@ -275,10 +275,10 @@ uint32_t import_requests_callsite(struct import_requests *requests, const uint32
     if (depth == 0) {
         return 0;
     }
-    for (const uint64_t *found; (found = map_find(&requests->stack_numbers, key)) != NULL; key++) {
-        const struct import_stack *stack = &requests->stacks[*found];
+    for (uint64_t found; (found = map_find(&requests->stack_numbers, key)) != MAP_NONE; key++) {
+        const struct import_stack *stack = &requests->stacks[found];
         if (stack->depth == depth && memcmp(requests->frames + stack->first, symbols, depth * sizeof(*symbols)) == 0) {
-            return (uint32_t)*found + 1;
+            return (uint32_t)found + 1;
         }
     }
     map_put(&requests->stack_numbers, key, requests->stack_count);
@@ -296,9 +296,9 @@ static uint16_t space_of(struct import_requests *requests, const struct import_r
     uint64_t process = requests->threads[request->thread].process;
     uint64_t key =
         process << 16 | (uint64_t)request->target << 8 | (request->target == IMPORT_BLOCK ? request->device : 0U);
-    const uint64_t *found = map_find(&requests->space_numbers, key);
-    if (found != NULL) {
-        return (uint16_t)*found;
+    uint64_t found = map_find(&requests->space_numbers, key);
+    if (found != MAP_NONE) {
+        return (uint16_t)found;
     }
     if (requests->space_count == SPACES_MAX) {
         return SPACES_MAX - 1;
@@ -338,7 +338,6 @@ static void spaces_clear(struct import_requests *requests)
 {
     for (size_t i = 0; i < requests->space_count; i++) {
         map_free(&requests->spaces[i].live);
-        requests->spaces[i].live = (struct map){0};
     }
 }
 
@@ -346,17 +345,16 @@ static bool import_requests_fits(struct import_requests *requests, const struct 
 {
     const struct map *live = &requests->spaces[request->space].live;
     return request->action == IMPORT_FAILURE ||
-           (map_find(live, request->addr) != NULL) == (request->action == IMPORT_FREE);
+           (map_find(live, request->addr) != MAP_NONE) == (request->action == IMPORT_FREE);
 }
 
 static void import_requests_apply(struct import_requests *requests, const struct import_request *request)
 {
     struct map *live = &requests->spaces[request->space].live;
-    uint64_t size;
     if (request->action == IMPORT_ALLOC) {
         map_put(live, request->addr, request->size);
     } else if (request->action == IMPORT_FREE) {
-        map_remove(live, request->addr, &size);
+        map_remove(live, request->addr);
     }
 }
 
@@ -540,7 +538,7 @@ static void enter_thread(struct import_output *output, uint32_t number)
 static void say_stream(struct import_output *output, const struct import_request *request)
 {
     uint64_t key = (uint64_t)request->space << 24 | (uint64_t)request->device << 16 | request->stream;
-    if (request->target != IMPORT_HEAP && map_find(&output->streams, key) == NULL) {
+    if (request->target != IMPORT_HEAP && map_find(&output->streams, key) == MAP_NONE) {
         map_put(&output->streams, key, 1);
         varve_writer_stream(output->writer, request->device, request->stream,
                             output->requests->streams[request->stream]);
@@ -591,8 +589,8 @@ static void import_requests_follow(struct import_output *output, struct import_r
     struct import_log_result *result = output->result;
     struct import_space *space = &requests->spaces[request->space];
     struct map *live = &space->live;
-    uint64_t size = 0;
-    bool was_live = request->action != IMPORT_FAILURE && map_remove(live, request->addr, &size);
+    uint64_t size = request->action != IMPORT_FAILURE ? map_remove(live, request->addr) : MAP_NONE;
+    bool was_live = size != MAP_NONE;
     result->live_bytes -= was_live ? size : 0;
     space->live_bytes -= was_live ? size : 0;
     switch (request->action) {
@@ -706,7 +704,7 @@ int import_requests_write(struct import_requests *requests, enum import_order or
     requests->result.events = varve_writer_events(output.writer);
     requests->result.threads = requests->thread_count;
     requests->result.processes = requests->process_count;
-    requests->result.streams = output.streams.count;
+    requests->result.streams = output.streams.index.count;
     requests->result.callsites = requests->stack_count;
     *result = requests->result;
     map_free(&output.streams);

@@ -385,11 +385,11 @@ static void page_addresses_write_blocks(const struct address_maps *maps, struct 
     for (size_t i = 0; i < map->block_count; i++) {
         const struct page_allocation *block = &map->blocks[i];
         double place = find_place(map, block->addr);
-        uint64_t *number = map_find(&numbers, (uint64_t)block->line + 1);
-        if (number == NULL) {
-            map_put(&numbers, (uint64_t)block->line + 1, line_count);
+        uint64_t number = map_find(&numbers, (uint64_t)block->line);
+        if (number == MAP_NONE) {
+            number = line_count;
+            map_put(&numbers, (uint64_t)block->line, number);
             lines[line_count++] = block->line;
-            number = map_find(&numbers, (uint64_t)block->line + 1);
         }
         page_integer(writer, (int64_t)place);
         page_integer(writer, (int64_t)block->size);
@@ -398,7 +398,7 @@ static void page_addresses_write_blocks(const struct address_maps *maps, struct 
                                  ? -1
                                  : (int64_t)((uint64_t)end_of(maps, block) - (uint64_t)block->alloc_ns));
         page_integer(writer, block->stream);
-        page_integer(writer, (int64_t)*number);
+        page_integer(writer, (int64_t)number);
         before = block->alloc_ns;
     }
     page_close(writer, ']');

@@ -122,10 +122,10 @@ static struct live_row *find_row(struct live *live, uint32_t series, int64_t lin
         int64_t series, line;
     } whole = {series, line};
     uint64_t key = map_hash(&whole, sizeof(whole));
-    uint64_t *found;
-    while ((found = map_find(&live->row_numbers, key)) != NULL) {
-        if (live->rows[*found].series == series && live->rows[*found].line == line) {
-            return &live->rows[*found];
+    uint64_t found;
+    while ((found = map_find(&live->row_numbers, key)) != MAP_NONE) {
+        if (live->rows[found].series == series && live->rows[found].line == line) {
+            return &live->rows[found];
         }
         key++;
     }

@@ -133,10 +133,10 @@ static int64_t name_number(struct page_writer *writer, const char *text)
 {
     size_t bytes = strnlen(text, PAGE_NAME_BYTES_MAX + 1);
     uint64_t key = map_hash(text, bytes);
-    uint64_t *found;
-    while ((found = map_find(&writer->name_numbers, key)) != NULL) {
-        if (strncmp(writer->names[*found], text, PAGE_NAME_BYTES_MAX + 1) == 0) {
-            return (int64_t)*found;
+    uint64_t found;
+    while ((found = map_find(&writer->name_numbers, key)) != MAP_NONE) {
+        if (strncmp(writer->names[found], text, PAGE_NAME_BYTES_MAX + 1) == 0) {
+            return (int64_t)found;
         }
         key++;
     }

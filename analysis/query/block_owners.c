@@ -61,9 +61,6 @@ void owners_free(struct owners *owners)
 
 void owners_want(struct owners *owners, uint64_t addr, int64_t seq)
 {
-    if (addr == UINT64_MAX) {
-        return; /* no address of a block, and none that a map has */
-    }
     map_put(&owners->wanted, addr, 1);
     owners->first_seq = seq < owners->first_seq ? seq : owners->first_seq;
     owners->last_seq = seq > owners->last_seq ? seq : owners->last_seq;
@@ -88,7 +85,7 @@ static int compare_owned(const void *a_untyped, const void *b_untyped)
 /* The function, file and line of each call site that the blocks have. */
 static void load_place(struct owners *owners, struct cursor *cursor, int64_t callsite_id)
 {
-    if (callsite_id <= 0 || map_find(&owners->places, (uint64_t)callsite_id) != NULL) {
+    if (callsite_id <= 0 || map_find(&owners->places, (uint64_t)callsite_id) != MAP_NONE) {
         return;
     }
     owners->items = memory_grow(owners->items, &owners->place_capacity, owners->place_count, sizeof(owners->items[0]));
@@ -115,10 +112,11 @@ static char *wanted_json(const struct owners *owners)
     FILE *out = memory_stream(&text, &bytes);
     putc('[', out);
     const char *comma = "";
-    for (size_t i = 0; i < owners->wanted.capacity; i++) {
-        if (owners->wanted.slots[2 * i] != UINT64_MAX) {
+    for (uint64_t i = 0; i < index_slots(&owners->wanted.index); i++) {
+        const struct index_slot *slot = &owners->wanted.index.slots[i];
+        if (slot->number != 0) {
             /* as SQLite has it: in 64 bits with a sign */
-            fprintf(out, "%s%" PRId64, comma, (int64_t)owners->wanted.slots[2 * i]);
+            fprintf(out, "%s%" PRId64, comma, (int64_t)slot->key);
             comma = ",";
         }
     }
@@ -129,7 +127,7 @@ static char *wanted_json(const struct owners *owners)
 
 void owners_load(struct owners *owners, struct database *database)
 {
-    if (owners->wanted.count == 0) {
+    if (owners->wanted.index.count == 0) {
         return;
     }
     char *addresses = wanted_json(owners);
@@ -164,8 +162,8 @@ void owners_load(struct owners *owners, struct database *database)
 
 static struct owner block_owners_place_of(const struct owners *owners, int64_t callsite_id)
 {
-    const uint64_t *number = callsite_id == 0 ? NULL : map_find(&owners->places, (uint64_t)callsite_id);
-    const struct place *place = number == NULL ? NULL : &owners->items[*number];
+    uint64_t number = callsite_id == 0 ? MAP_NONE : map_find(&owners->places, (uint64_t)callsite_id);
+    const struct place *place = number == MAP_NONE ? NULL : &owners->items[number];
     struct owner owner = {.callsite_id = callsite_id};
     if (place != NULL) {
         owner.function = place->function;

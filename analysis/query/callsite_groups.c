@@ -206,26 +206,25 @@ static size_t callsite_groups_intern(struct groups *groups, int64_t symbol_id)
     uint64_t key =
         hash_text(location.function, hash_text(location.file, hash_text(location.module, location.is_python ? 2 : 1)));
     for (;; key++) {
-        key = key == UINT64_MAX ? 0 : key;
-        uint64_t *index = map_find(&groups->interned, key);
-        if (index == NULL) {
+        uint64_t index = map_find(&groups->interned, key);
+        if (index == MAP_NONE) {
             size_t made = new_group(groups, symbol_id);
             groups->locations[made] = location;
             map_put(&groups->interned, key, made);
             return made;
         }
-        if (callsite_groups_same_location(&groups->locations[*index], &location)) {
+        if (callsite_groups_same_location(&groups->locations[index], &location)) {
             free_location(&location);
-            return *index;
+            return index;
         }
     }
 }
 
 static struct group *find_group(struct groups *groups, int64_t number)
 {
-    uint64_t *found = map_find(&groups->found, (uint64_t)number);
-    if (found != NULL) {
-        return &groups->items[*found];
+    uint64_t found = map_find(&groups->found, (uint64_t)number);
+    if (found != MAP_NONE) {
+        return &groups->items[found];
     }
     size_t index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE
                        ? callsite_groups_intern(groups, number)

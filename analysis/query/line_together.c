@@ -79,8 +79,8 @@ void together_free(struct together_lines *lines)
 
 struct together together_of_line(const struct together_lines *lines, int64_t symbol_id, enum together_of of)
 {
-    const uint64_t *found = lines != NULL ? map_find(&lines->found, (uint64_t)symbol_id) : NULL;
-    const struct together *together = found != NULL ? &lines->items[*found].of[of] : NULL;
+    uint64_t found = lines != NULL ? map_find(&lines->found, (uint64_t)symbol_id) : MAP_NONE;
+    const struct together *together = found != MAP_NONE ? &lines->items[found].of[of] : NULL;
     return together != NULL && together->heap_bytes > 0 && together->python_bytes > 0 ? *together : TOGETHER_NONE;
 }
 

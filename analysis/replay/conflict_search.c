@@ -9,9 +9,9 @@
 
 bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely)
 {
-    const uint64_t *known = map_find(&replay->inferred->hints.choices, completion);
-    bool answer = known != NULL ? *known != 0 : likely;
-    if (known == NULL) {
+    uint64_t known = map_find(&replay->inferred->hints.choices, completion);
+    bool answer = known != MAP_NONE ? known != 0 : likely;
+    if (known == MAP_NONE) {
         replay->choice =
             (struct replay_choice){.is_open = true, .completion = completion, .request = request, .answer = answer};
     }
@@ -75,12 +75,12 @@ static bool learn_pool_of(const struct replay *replay, uint64_t addr, struct rep
     for (size_t i = pools->segment_count; i > 0; i--) {
         const struct replay_pool_segment *segment = &pools->segments[i - 1];
         uint64_t key = replay_pool_key(segment);
-        const uint64_t *hint = map_find(&hints->pools, key);
+        uint64_t hint = map_find(&hints->pools, key);
         if (holds(replay, i - 1, addr)) {
-            if (hint != NULL && *hint == 2) {
+            if (hint == 2) {
                 return false;
             }
-            map_put(&hints->pools, key, segment->pool == 0 && hint == NULL ? 1 : 2);
+            map_put(&hints->pools, key, segment->pool == 0 && hint == MAP_NONE ? 1 : 2);
             return true;
         }
     }

@@ -102,7 +102,7 @@ uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
 
 static void note_stack(struct map *stacks, const struct map *begun, uint64_t addr, uint32_t stack)
 {
-    if (stack != 0 && map_find(begun, addr) == NULL) {
+    if (stack != 0 && map_find(begun, addr) == MAP_NONE) {
         map_put(stacks, addr, stack);
     }
 }
@@ -139,8 +139,8 @@ uint32_t history_writer_start_callsite(struct history_writer *writer, const stru
     if (writer->started != device) {
         note_start_stacks(writer, device);
     }
-    const uint64_t *stack = map_find(kind == VARVE_KIND_ALLOC ? &writer->block_stacks : &writer->segment_stacks, addr);
-    return stack != NULL ? history_writer_callsite(writer, (uint32_t)*stack) : 0;
+    uint64_t stack = map_find(kind == VARVE_KIND_ALLOC ? &writer->block_stacks : &writer->segment_stacks, addr);
+    return stack != MAP_NONE ? history_writer_callsite(writer, (uint32_t)stack) : 0;
 }
 
 int64_t history_writer_begin_us(const struct history_writer *writer)

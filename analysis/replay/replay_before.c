@@ -89,12 +89,12 @@ static void add_requests(const struct history_device *device, struct replay_figu
     uint64_t peak = 0;
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-        uint64_t size;
         if (event->action == HISTORY_ALLOC) {
             map_put(&live, event->addr, event->size);
             bytes += event->size;
-        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&live, event->addr, &size)) {
-            bytes -= size;
+        } else if (event->action == HISTORY_FREE_REQUESTED) {
+            uint64_t size = map_remove(&live, event->addr);
+            bytes -= size != MAP_NONE ? size : 0;
         }
         figures->ooms += event->action == HISTORY_OOM;
         peak = bytes > peak ? bytes : peak;

@@ -172,11 +172,11 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
         if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE || addr == 0) {
             continue;
         }
-        const uint64_t *completion = map_find(&completions, start->blocks[i].addr);
+        uint64_t completion = map_find(&completions, start->blocks[i].addr);
         result =
             varve_alloc_record_stream(replay->alloc, addr,
-                                      completion != NULL ? replay_completion_stream(*completion)
-                                                         : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
+                                      completion != MAP_NONE ? replay_completion_stream(completion)
+                                                             : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
                                       message);
         VARVE_THEN(result, varve_alloc_raw_delete(replay->alloc, addr, message));
     }
@@ -307,8 +307,8 @@ static int replay_play_give_back(struct whatif *whatif, const struct history_eve
     struct replay *replay = whatif->replay;
     bool is_immediate = replay_is_immediate(replay->trace, index);
     size_t deferred = is_immediate ? 0 : replay->deferred_next++;
-    uint64_t addr;
-    if (!map_remove(&whatif->live, event->addr, &addr)) {
+    uint64_t addr = map_remove(&whatif->live, event->addr);
+    if (addr == MAP_NONE) {
         whatif->result->skipped++;
         return VARVE_OK;
     }

@@ -129,9 +129,9 @@ static uint32_t find_source(struct call_tree_stacks *stacks, uint32_t parent, ui
         stacks->sources[outer].key == key) {
         return outer;
     }
-    const uint64_t *found = map_find(&stacks->numbers, where);
-    if (found != NULL) {
-        return (uint32_t)*found;
+    uint64_t found = map_find(&stacks->numbers, where);
+    if (found != MAP_NONE) {
+        return (uint32_t)found;
     }
     uint32_t number = add_source(stacks, parent, key);
     map_put(&stacks->numbers, where, number);
@@ -262,9 +262,9 @@ static uint32_t call_tree_place(struct call_tree_stacks *stacks, const struct ca
     if (callsite->source != ROOT) {
         return number != ROOT && stacks->sources[number].key == callsite->key ? number : callsite->source;
     }
-    const uint64_t *found = map_find(&stacks->numbers, callsite->key);
-    if (found != NULL) {
-        return (uint32_t)*found;
+    uint64_t found = map_find(&stacks->numbers, callsite->key);
+    if (found != MAP_NONE) {
+        return (uint32_t)found;
     }
     number = add_source(stacks, ROOT, callsite->key);
     map_put(&stacks->numbers, callsite->key, number);

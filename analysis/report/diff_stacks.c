@@ -41,9 +41,9 @@ struct stack_tree {
 static uint32_t diff_stacks_find_node(struct stack_tree *tree, const struct stack_key *key)
 {
     uint64_t hash = map_hash(key, sizeof(*key));
-    for (const uint64_t *found; (found = map_find(&tree->numbers, hash)) != NULL; hash++) {
-        if (memcmp(&tree->nodes[*found].key, key, sizeof(*key)) == 0) {
-            return (uint32_t)*found;
+    for (uint64_t found; (found = map_find(&tree->numbers, hash)) != MAP_NONE; hash++) {
+        if (memcmp(&tree->nodes[found].key, key, sizeof(*key)) == 0) {
+            return (uint32_t)found;
         }
     }
     tree->nodes = memory_grow(tree->nodes, &tree->capacity, tree->count, sizeof(*tree->nodes));

@@ -279,10 +279,10 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
 uint32_t pickle_text(struct pickle_memory *memory, const char *bytes, size_t count)
 {
     uint64_t key = map_hash(bytes, count);
-    for (const uint64_t *found; (found = map_find(&memory->text_numbers, key)) != NULL; key++) {
-        const struct pickle_text *text = &memory->texts[*found];
+    for (uint64_t found; (found = map_find(&memory->text_numbers, key)) != MAP_NONE; key++) {
+        const struct pickle_text *text = &memory->texts[found];
         if (text->count == count && memcmp(text->bytes, bytes, count) == 0) {
-            return (uint32_t)*found;
+            return (uint32_t)found;
         }
     }
     memory->texts = memory_grow(memory->texts, &memory->text_capacity, memory->text_count, sizeof(*memory->texts));

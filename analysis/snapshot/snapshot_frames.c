@@ -9,9 +9,9 @@
 static uint32_t snapshot_frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
 {
     uint64_t key = map_hash(frame, sizeof(*frame));
-    for (const uint64_t *found; (found = map_find(&reader->frame_numbers, key)) != NULL; key++) {
-        if (memcmp(&reader->frames[*found], frame, sizeof(*frame)) == 0) {
-            return (uint32_t)*found;
+    for (uint64_t found; (found = map_find(&reader->frame_numbers, key)) != MAP_NONE; key++) {
+        if (memcmp(&reader->frames[found], frame, sizeof(*frame)) == 0) {
+            return (uint32_t)found;
         }
     }
     reader->frames = memory_grow(reader->frames, &reader->frame_capacity, reader->frame_count, sizeof(*frame));

@@ -170,12 +170,12 @@ static size_t count_sizes(const struct history *history, uint64_t least, struct 
             if (device->events[j].action != HISTORY_ALLOC || device->events[j].size < least) {
                 continue;
             }
-            uint64_t *number = map_find(&numbers, size);
-            if (number == NULL || sizes == NULL) {
+            uint64_t number = map_find(&numbers, size);
+            if (number == MAP_NONE || sizes == NULL) {
                 map_put(&numbers, size, count);
                 *MEMORY_ADD(sizes, count, capacity) = (struct size_bytes){size, device->events[j].size};
             } else {
-                sizes[*number].bytes += device->events[j].size;
+                sizes[number].bytes += device->events[j].size;
             }
         }
     }

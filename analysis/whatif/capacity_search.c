@@ -118,7 +118,7 @@ static struct blocks starting_blocks(const struct history_device *device)
         const struct history_event *event = &device->events[i];
         bool is_block = event->action == HISTORY_ALLOC || event->action == HISTORY_FREE_REQUESTED ||
                         event->action == HISTORY_FREE_COMPLETED;
-        if (is_block && map_find(&seen, event->addr) == NULL) {
+        if (is_block && map_find(&seen, event->addr) == MAP_NONE) {
             map_put(&seen, event->addr, 0);
             if (event->action == HISTORY_FREE_REQUESTED) {
                 blocks_add(&blocks, event->addr, event->size, event->stack);
@@ -127,7 +127,7 @@ static struct blocks starting_blocks(const struct history_device *device)
     }
     for (size_t i = 0; i < device->block_count; i++) {
         const struct history_block *block = &device->blocks[i];
-        if (block->state == HISTORY_ACTIVE_ALLOCATED && map_find(&seen, block->addr) == NULL) {
+        if (block->state == HISTORY_ACTIVE_ALLOCATED && map_find(&seen, block->addr) == MAP_NONE) {
             blocks_add(&blocks, block->addr, block->requested, block->stack);
         }
     }
@@ -164,16 +164,16 @@ static void sweep_device(const struct history_device *device, size_t end, struct
     free(start.items);
     for (size_t i = 0; i < end; i++) {
         const struct history_event *event = &device->events[i];
-        uint64_t number;
         if (event->action == HISTORY_ALLOC) {
             sweep_add(sweep, event->addr, event->size, event->stack, i + 1);
         } else if (event->action == HISTORY_OOM) { /* what it asked for would have been live then */
             sweep_add(sweep, NOWHERE - i, event->size, event->stack, i + 1);
-            if (i + 1 < end && map_remove(&sweep->live, NOWHERE - i, &number)) {
+            if (i + 1 < end && map_remove(&sweep->live, NOWHERE - i) != MAP_NONE) {
                 sweep->bytes -= event->size;
             }
-        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&sweep->live, event->addr, &number)) {
-            sweep->bytes -= sweep->blocks.items[number].size;
+        } else if (event->action == HISTORY_FREE_REQUESTED) {
+            uint64_t number = map_remove(&sweep->live, event->addr);
+            sweep->bytes -= number != MAP_NONE ? sweep->blocks.items[number].size : 0;
         }
     }
 }
@@ -202,24 +202,24 @@ static void add_sites(const struct history *history, const struct varve_plumbing
     struct map numbers = {0}; /* key → number of the site */
     for (size_t i = 0; i < sweep.blocks.count; i++) {
         const struct block *block = &sweep.blocks.items[i];
-        const uint64_t *live = map_find(&sweep.live, block->addr);
+        uint64_t live = map_find(&sweep.live, block->addr);
         uint64_t key = site_key(history, block->stack, block->size);
-        const uint64_t *number = map_find(&numbers, key);
-        if (live == NULL || *live != i) {
+        uint64_t number = map_find(&numbers, key);
+        if (live != i) {
             continue;
         }
-        if (number == NULL) {
+        if (number == MAP_NONE) {
             load->sites = memory_grow(load->sites, &capacity, load->site_count, sizeof(*load->sites));
             load->sites[load->site_count] = (struct capacity_site){.size = block->size, .key = key};
             if (block->stack < history->stack_count) {
                 name_site(history, &history->stacks[block->stack], plumbing, &load->sites[load->site_count]);
             }
             load->has_callsites |= load->sites[load->site_count].user.file != NULL;
-            map_put(&numbers, key, load->site_count++);
-            number = map_find(&numbers, key);
+            number = load->site_count++;
+            map_put(&numbers, key, number);
         }
-        load->sites[*number].bytes += block->size;
-        load->sites[*number].blocks++;
+        load->sites[number].bytes += block->size;
+        load->sites[number].blocks++;
     }
     sweep_free(&sweep);
     map_free(&numbers);
@@ -269,7 +269,7 @@ struct gone {
 static bool capacity_search_is_gone(void *context, const struct history_event *event)
 {
     const struct gone *gone = context;
-    return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != NULL;
+    return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != MAP_NONE;
 }
 
 static bool runs_without(struct whatif *whatif, const struct history *history, const struct capacity_load *load,

@@ -45,7 +45,6 @@ static void live_demand_add_events(const struct history_device *device, struct m
     uint64_t load = live, load_all = live;
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-        uint64_t size;
         if (event->action == HISTORY_ALLOC) {
             map_put(sizes, event->addr, event->size);
             live += event->size;
@@ -55,8 +54,9 @@ static void live_demand_add_events(const struct history_device *device, struct m
                 demand->largest = event->size;
                 demand->largest_event = i;
             }
-        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(sizes, event->addr, &size)) {
-            live -= size;
+        } else if (event->action == HISTORY_FREE_REQUESTED) {
+            uint64_t size = map_remove(sizes, event->addr);
+            live -= size != MAP_NONE ? size : 0;
         } else if (event->action == HISTORY_OOM) {
             load_all = larger(load_all, live + event->size);
             demand->largest_all = larger(demand->largest_all, event->size);
