@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that grow by doubling: for things whose number nobody knows beforehand. */
+/*
+ * Arrays that grow by doubling: for things whose number nobody knows beforehand.
+ */
 #include "base/grown_array.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define FIRST_CAPACITY 4
+
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes)
 {
-    size_t grown = *capacity > 0 ? *capacity : 16;
+    size_t grown = *capacity < FIRST_CAPACITY ? FIRST_CAPACITY : *capacity * 2;
     if (needed <= *capacity) {
         return true;
     }
-    if (needed > PTRDIFF_MAX / 2 / element_bytes) {
-        return false;
-    }
-    while (grown < needed) {
-        grown *= 2;
-    }
-    /* Not reallocarray: a program's own malloc, which the front ends of the allocator meet, may have none. */
-    void *moved = realloc(*array, grown * element_bytes);
+    grown = grown < needed ? needed : grown;
+    void *moved = grown <= PTRDIFF_MAX / element_bytes ? realloc(*array, grown * element_bytes) : NULL;
     if (moved == NULL) {
         return false;
     }
@@ -31,6 +29,9 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 bool array_cover(void **array, size_t *capacity, size_t index, size_t element_bytes)
 {
     size_t before = *capacity;
+    if (index < before) {
+        return true;
+    }
     if (!array_grow(array, capacity, index + 1, element_bytes)) {
         return false;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An array that grows by doubling, by malloc: not for what runs in the hooks of the recorder. */
+/* An array that grows by doubling. A failed growth leaves it as it was. */
 #ifndef VARVE_BASE_GROWN_ARRAY_H
 #define VARVE_BASE_GROWN_ARRAY_H
 

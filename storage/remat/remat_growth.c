@@ -1,30 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/remat/remat_growth.h"
 
+#include "base/grown_array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY 4
-
 bool growth_reserve(void *array, uint32_t *capacity, uint64_t wanted, size_t bytes)
 {
-    void **data = array;
-    uint64_t grown = *capacity < FIRST_CAPACITY ? FIRST_CAPACITY : (uint64_t)*capacity * 2;
-    if (wanted <= *capacity) {
-        return true;
-    }
-    if (grown < wanted) {
-        grown = wanted;
-    }
-    if (grown > UINT32_MAX - 1 || grown > SIZE_MAX / bytes) {
+    size_t grown = *capacity;
+    if (wanted > UINT32_MAX / 2 || (wanted > 0 && !array_cover(array, &grown, wanted - 1, bytes))) {
         return false;
     }
-    char *moved = realloc(*data, (size_t)grown * bytes);
-    if (moved == NULL) {
-        return false;
-    }
-    memset(moved + *capacity * bytes, 0, (size_t)(grown - *capacity) * bytes);
-    *data = moved;
     *capacity = (uint32_t)grown;
     return true;
 }
