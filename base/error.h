@@ -44,6 +44,15 @@ enum varve_error {
         }                       \
     } while (0)
 
+/// A step whose failure is its function's: the function returns its code at once.
+#define VARVE_TRY(call)       \
+    do {                      \
+        int tried = (call);   \
+        if (tried != 0) {     \
+            return tried;     \
+        }                     \
+    } while (0)
+
 /// The reason of a failure, one line without a newline. Owner: the caller, on its stack.
 struct varve_message {
     char text[512];

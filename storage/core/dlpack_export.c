@@ -44,11 +44,8 @@ static int dlpack_export_device_error(const struct varve_device *device, int err
 static int dlpack_export_stream_wait(struct varve_device *device, uint64_t consumer, uint64_t producer)
 {
     uint64_t event;
-    int error = device->ops->event_create(device, &event);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = device->ops->event_record(device, event, producer);
+    VARVE_TRY(device->ops->event_create(device, &event));
+    int error = device->ops->event_record(device, event, producer);
     VARVE_THEN(error, device->ops->stream_wait_event(device, consumer, event));
     device->ops->event_destroy(device, event); /* which a wait under way survives */
     return error;
@@ -142,16 +139,13 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
                   struct varve_dlpack_tensor *tensor_out, struct varve_message *message)
 {
     struct varve_dlpack_device device;
-    int error = dlpack_device(varve_storage_memory(storage), &device, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(dlpack_device(varve_storage_memory(storage), &device, message));
     struct exported *exported = calloc(1, sizeof(*exported));
     if (exported == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a tensor's description");
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = dlpack_export_share(storage, stream, copies, &exported->shared, message);
+    int error = dlpack_export_share(storage, stream, copies, &exported->shared, message);
     if (error != VARVE_OK) {
         free(exported);
         return error;
@@ -177,10 +171,7 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
 {
     struct varve_dlpack_tensor tensor;
     struct exported *exported;
-    int error = export(storage, stream, copies, &exported, &tensor, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(export(storage, stream, copies, &exported, &tensor, message));
     exported->head.versioned = (struct varve_dlpack_versioned){
         .version = {VARVE_DLPACK_MAJOR, VARVE_DLPACK_MINOR},
         .context = exported->shared,
@@ -202,10 +193,7 @@ int varve_storage_to_dlpack_unversioned(struct varve_storage *storage, int64_t s
     }
     struct varve_dlpack_tensor tensor;
     struct exported *exported;
-    int error = export(storage, stream, copies, &exported, &tensor, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(export(storage, stream, copies, &exported, &tensor, message));
     exported->head.managed =
         (struct varve_dlpack_managed){.tensor = tensor, .context = exported->shared, .deleter = managed_delete};
     *tensor_out = &exported->head.managed;

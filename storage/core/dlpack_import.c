@@ -125,17 +125,11 @@ static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *m
                 const char *name, struct varve_storage **storage_out, struct varve_message *message)
 {
     enum varve_dtype dtype = VARVE_DTYPE_LIMIT;
-    int error = find_memory(tensor->device, memory, &foreign->memory, message);
-    VARVE_THEN(error, dlpack_dtype_find(tensor->dtype, &dtype, message));
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(find_memory(tensor->device, memory, &foreign->memory, message));
+    VARVE_TRY(dlpack_dtype_find(tensor->dtype, &dtype, message));
     struct varve_geometry geometry;
-    error = read_geometry(tensor, &geometry, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = read_foreign(tensor, dtype, &geometry, foreign, message);
+    VARVE_TRY(read_geometry(tensor, &geometry, message));
+    int error = read_foreign(tensor, dtype, &geometry, foreign, message);
     return error == VARVE_OK ? varve_storage_wrap(foreign, dtype, &geometry, name, storage_out, message) : error;
 }
 

@@ -46,10 +46,7 @@ static int geometry_of_file(const struct varve_file *file, uint64_t file_bytes, 
         }
     }
     if (ndim <= VARVE_DIMS_MAX && unknown < ndim) {
-        int error = varve_geometry_contiguous(ndim, sizes, geometry, message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(varve_geometry_contiguous(ndim, sizes, geometry, message));
         row *= (uint64_t)varve_geometry_count(geometry);
         if (row == 0 || file_bytes < file->offset || (file_bytes - file->offset) % row != 0) {
             return varve_message_set(
@@ -90,16 +87,13 @@ static int map_file(int fd, const struct varve_file *file, const struct mode *mo
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: is no regular file", file->path);
     }
     struct varve_geometry geometry;
-    int error = geometry_of_file(file, (uint64_t)status.st_size, dtype, ndim, shape, &geometry, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(geometry_of_file(file, (uint64_t)status.st_size, dtype, ndim, shape, &geometry, message));
     uint64_t needed = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(dtype);
     if (file->offset > (uint64_t)INT64_MAX - needed) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: offset %" PRIu64 " is beyond any file", file->path,
                                  file->offset);
     }
-    error = share_file_fit(fd, file, mode, (uint64_t)status.st_size, file->offset + needed, message);
+    int error = share_file_fit(fd, file, mode, (uint64_t)status.st_size, file->offset + needed, message);
     return error != VARVE_OK ? error
                              : mapping_storage(fd, file->path, file->offset, mode->access, VARVE_KIND_MAP, dtype,
                                                &geometry, storage_out, message);

@@ -71,11 +71,8 @@ static int share_memory_create(int fd, const char *name, enum varve_dtype dtype,
         errno = error;
         return mapping_error(name, "can't be made as large as the shape needs", message);
     }
-    error =
-        mapping_storage(fd, name, SHARED_DATA, MAPPING_WRITE, VARVE_KIND_SHARE, dtype, geometry, storage_out, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(
+        mapping_storage(fd, name, SHARED_DATA, MAPPING_WRITE, VARVE_KIND_SHARE, dtype, geometry, storage_out, message));
     error = write_header(fd, name, dtype, geometry, message);
     if (error != VARVE_OK) {
         varve_storage_release(*storage_out, NULL);
@@ -147,15 +144,12 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
     struct varve_geometry geometry = {.ndim = 0};
     struct shared_header header = {.magic = 0};
     char complete[NAME_BYTES];
-    int error = name_complete(name, complete, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(name_complete(name, complete, message));
     int fd = shm_open(complete, (is_read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
     if (fd < 0) {
         return mapping_error(complete, "can't be opened", message);
     }
-    error = share_memory_read_header(fd, complete, &header, &geometry, message);
+    int error = share_memory_read_header(fd, complete, &header, &geometry, message);
     VARVE_THEN(error,
                mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE, VARVE_KIND_SHARE,
                                (enum varve_dtype)header.dtype, &geometry, storage_out, message));
@@ -166,9 +160,6 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
 int varve_storage_shared_unlink(const char *name, struct varve_message *message)
 {
     char complete[NAME_BYTES];
-    int error = name_complete(name, complete, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(name_complete(name, complete, message));
     return shm_unlink(complete) == 0 ? VARVE_OK : mapping_error(complete, "can't be unlinked", message);
 }

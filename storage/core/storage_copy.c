@@ -111,12 +111,8 @@ static int copy_within(struct gpu *gpu, const struct array_in *target, const str
     }
     struct memory_piece piece;
     struct varve_array block;
-    int error =
-        memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = gpu_copy(gpu, &block, source->array, order.stream, message);
+    VARVE_TRY(memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message));
+    int error = gpu_copy(gpu, &block, source->array, order.stream, message);
     VARVE_THEN(error, copy_from_block(gpu, to, block, order.stream, message));
     memory_free(target->memory, &piece);
     return error;
@@ -153,11 +149,8 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
     const struct varve_array *to = target->array;
     struct varve_array block;
     struct memory_piece piece;
-    int error = memory_array(source->memory, to, to->dtype, order.stream, &block, &piece, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = gpu_copy(gpu, &block, expanded, order.stream, message);
+    VARVE_TRY(memory_array(source->memory, to, to->dtype, order.stream, &block, &piece, message));
+    int error = gpu_copy(gpu, &block, expanded, order.stream, message);
     struct varve_array packed = *to;
     void *memory = NULL;
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&to->geometry)) {
@@ -363,10 +356,7 @@ int fill_elements(struct varve_memory *memory, const struct varve_array *array, 
 static int storage_fill(struct varve_storage *storage, struct varve_scalar value, struct copy_order order,
                         struct varve_message *message)
 {
-    int error = object_check_writable(storage, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(object_check_writable(storage, message));
     object_touch(storage);
     return fill_elements(storage->memory, &storage->array, value, order, message);
 }

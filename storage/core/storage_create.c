@@ -33,15 +33,12 @@ int varve_storage_empty(const struct varve_storage_options *options, enum varve_
                         const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message)
 {
     options = options != NULL ? options : &defaults;
-    int error = storage_create_check_options(options, dtype, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(storage_create_check_options(options, dtype, message));
     struct varve_storage *storage = object_new();
     if (storage == NULL) {
         return refuse_object(message);
     }
-    error = varve_geometry_contiguous(ndim, shape, &storage->array.geometry, message);
+    int error = varve_geometry_contiguous(ndim, shape, &storage->array.geometry, message);
     if (error == VARVE_OK) {
         storage->bytes = (uint64_t)varve_geometry_count(&storage->array.geometry) * varve_dtype_bytes(dtype);
         storage->memory = options->memory != NULL ? options->memory : varve_memory_host();
@@ -66,13 +63,10 @@ int varve_storage_full(const struct varve_storage_options *options, enum varve_d
                        struct varve_message *message)
 {
     struct varve_storage *storage;
-    int error = varve_storage_empty(options, dtype, ndim, shape, &storage, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(varve_storage_empty(options, dtype, ndim, shape, &storage, message));
     /* What had the block before may still be in use by what its stream has, so the elements come behind that. */
-    error = fill_elements(storage->memory, &storage->array, value, (struct copy_order){storage->piece.stream, false},
-                          message);
+    int error = fill_elements(storage->memory, &storage->array, value,
+                              (struct copy_order){storage->piece.stream, false}, message);
     if (error != VARVE_OK) {
         varve_storage_release(storage, NULL);
         return error;
@@ -93,11 +87,8 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
                        const struct varve_geometry *geometry, const char *name, struct varve_storage **storage_out,
                        struct varve_message *message)
 {
-    int error = storage_create_check_options(&defaults, dtype, message);
-    VARVE_THEN(error, varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(storage_create_check_options(&defaults, dtype, message));
+    VARVE_TRY(varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
     struct varve_storage *storage = object_new();
     if (storage == NULL) {
         return refuse_object(message);
@@ -121,13 +112,10 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
                              struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_storage *storage;
-    int error =
-        varve_storage_empty(options, source->dtype, source->geometry.ndim, source->geometry.shape, &storage, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = copy_elements(storage->memory, &storage->array, varve_memory_host(), source,
-                          (struct copy_order){storage->piece.stream, false}, message);
+    VARVE_TRY(
+        varve_storage_empty(options, source->dtype, source->geometry.ndim, source->geometry.shape, &storage, message));
+    int error = copy_elements(storage->memory, &storage->array, varve_memory_host(), source,
+                              (struct copy_order){storage->piece.stream, false}, message);
     if (error != VARVE_OK) {
         varve_storage_release(storage, NULL);
         return error;
@@ -172,15 +160,12 @@ static int exchange(struct varve_storage *storage, uint64_t bytes, struct varve_
     struct varve_array source = storage->array, target = {.dtype = source.dtype};
     struct memory_piece piece;
     uint64_t stream = storage->piece.stream;
-    int error = memory_allocate(storage->memory, bytes, storage->piece.alignment, stream, &piece, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(memory_allocate(storage->memory, bytes, storage->piece.alignment, stream, &piece, message));
     target.data = piece.data;
     varve_geometry_contiguous(source.geometry.ndim, source.geometry.shape, &target.geometry, NULL);
-    error = kept > 0 ? copy_elements(storage->memory, &target, storage->memory, &source,
-                                     (struct copy_order){stream, false}, message)
-                     : VARVE_OK;
+    int error = kept > 0 ? copy_elements(storage->memory, &target, storage->memory, &source,
+                                         (struct copy_order){stream, false}, message)
+                         : VARVE_OK;
     if (error != VARVE_OK) {
         memory_free(storage->memory, &piece);
         return error;
@@ -196,12 +181,9 @@ int varve_storage_resize(struct varve_storage *storage, unsigned ndim, const int
                          struct varve_message *message)
 {
     struct varve_geometry geometry;
-    int error = varve_geometry_contiguous(ndim, shape, &geometry, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(varve_geometry_contiguous(ndim, shape, &geometry, message));
     uint64_t bytes = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(storage->array.dtype);
-    error = check_resize(storage, bytes, message);
+    int error = check_resize(storage, bytes, message);
     if (error == VARVE_OK && bytes > storage->bytes) {
         error = exchange(storage, bytes, message);
     }

@@ -165,10 +165,7 @@ static int run_by_device(struct varve_storage_plan *plan, const struct varve_arr
 int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage *target,
                            const struct varve_storage *source, uint64_t stream, struct varve_message *message)
 {
-    int error = object_check_writable(target, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(object_check_writable(target, message));
     if (!memory_is_beside(target->memory, plan->memory) ||
         (source != NULL && !memory_is_beside(source->memory, plan->memory))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the plan was opened for another memory");
@@ -177,9 +174,9 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
     if (source != NULL) {
         object_touch(source);
     }
-    error = plan->gpu != NULL
-                ? run_by_device(plan, &target->array, source != NULL ? &source->array : NULL, stream, message)
-                : varve_index_plan_run(plan->plan, &target->array, source != NULL ? &source->array : NULL, message);
+    int error = plan->gpu != NULL
+                    ? run_by_device(plan, &target->array, source != NULL ? &source->array : NULL, stream, message)
+                    : varve_index_plan_run(plan->plan, &target->array, source != NULL ? &source->array : NULL, message);
     if (error == VARVE_OK && source != NULL) {
         emit_copy(target, source->memory, &source->array, source->id);
     }
@@ -191,11 +188,8 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
                     const struct varve_storage *source, struct varve_message *message)
 {
     struct varve_storage_plan *opened;
-    int error = varve_storage_plan_open(target->memory, plan, &opened, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = varve_storage_plan_run(opened, target, source, 0, message);
+    VARVE_TRY(varve_storage_plan_open(target->memory, plan, &opened, message));
+    int error = varve_storage_plan_run(opened, target, source, 0, message);
     if (error == VARVE_OK && opened->gpu != NULL) {
         error = memory_wait(target->memory, 0, message);
     }
@@ -217,12 +211,9 @@ static int gather_elsewhere(struct varve_storage *storage, const struct varve_in
                             struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_storage *host;
-    int error = storage_indexing_host_of(storage, &host, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(storage_indexing_host_of(storage, &host, message));
     struct varve_storage *picked;
-    error = varve_storage_index(host, indices, count, &picked, message);
+    int error = varve_storage_index(host, indices, count, &picked, message);
     if (error == VARVE_OK) {
         error = varve_storage_to(picked, storage->memory, storage->array.dtype, storage_out, message);
         varve_storage_release(picked, NULL);
@@ -243,12 +234,9 @@ static int gather_here(struct varve_storage *storage, const struct varve_index_p
 {
     const struct varve_storage_options options = {.memory = storage->memory};
     struct varve_storage *result;
-    int error =
-        varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape, &result, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = run_once(plan, result, storage, message);
+    VARVE_TRY(
+        varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape, &result, message));
+    int error = run_once(plan, result, storage, message);
     if (error != VARVE_OK) {
         varve_storage_release(result, NULL);
         return error;
@@ -347,10 +335,7 @@ static int storage_indexing_set(struct varve_storage *storage, const struct varv
                                 const struct value *value, struct varve_message *message)
 {
     const struct varve_storage *source = value->source;
-    int error = object_check_writable(storage, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(object_check_writable(storage, message));
     object_touch(storage);
     if (source != NULL) {
         object_touch(source);

@@ -52,10 +52,7 @@ int varve_tracker_each(bool (*take)(void *context, const struct varve_tracked *t
                        struct varve_message *message)
 {
     struct living living;
-    int error = living_open(&living, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(living_open(&living, message));
     for (size_t i = 0; i < living.count; i++) {
         struct varve_tracked tracked = storage_tracker_describe(&living.entries[i], varve_clock_monotonic_ns());
         if (!take(context, &tracked)) {
@@ -334,14 +331,11 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
                               size_t *count_out, struct varve_message *message)
 {
     struct search search = {.now_ns = varve_clock_monotonic_ns()};
-    int error = living_open(&search.living, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(living_open(&search.living, message));
     if (options != NULL) {
         search.options = *options;
     }
-    error = search_all(&search, message);
+    int error = search_all(&search, message);
     if (error == VARVE_OK) {
         qsort(search.leaks, search.count, sizeof(*search.leaks), compare_leaks);
         for (size_t i = 0; i < search.living.count; i++) {

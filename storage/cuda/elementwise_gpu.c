@@ -81,10 +81,7 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
     enum varve_dtype dtype = operation->out.dtype;
     for (unsigned i = 0; i < operation->count; i++) {
         inputs[i] = operation->inputs[i];
-        int error = varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message));
     }
     if (dtype == VARVE_DTYPE_U8) {
         if (operation->code == VARVE_OPERATOR_RELU) {

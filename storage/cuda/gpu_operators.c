@@ -111,11 +111,8 @@ int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct opera
         return run_directly(&work, operation);
     }
     struct varve_allocation allocation;
-    int error = work_array(&work, &operation->out, &detour.out, &allocation);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = run_directly(&work, &detour);
+    VARVE_TRY(work_array(&work, &operation->out, &detour.out, &allocation));
+    int error = run_directly(&work, &detour);
     VARVE_THEN(error, gpu_copy(gpu, &operation->out, &detour.out, stream, message));
     varve_alloc_free(alloc, allocation, NULL);
     return error;

@@ -133,11 +133,8 @@ int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *nam
                const struct varve_launch *launch, uint64_t stream, struct varve_message *message)
 {
     uint64_t function;
-    int error = gpu_work_function_find(gpu, program, names[kernel], kernel, &function, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = gpu->device->ops->launch(gpu->device, function, launch, stream);
+    VARVE_TRY(gpu_work_function_find(gpu, program, names[kernel], kernel, &function, message));
+    int error = gpu->device->ops->launch(gpu->device, function, launch, stream);
     return error == VARVE_OK ? VARVE_OK : gpu_device_error(gpu->device, error, names[kernel], message);
 }
 

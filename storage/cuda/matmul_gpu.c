@@ -165,10 +165,7 @@ static int matmul_gpu_batch_of(struct product *product)
     for (unsigned i = 0; i < OPERANDS; i++) {
         batches[i] = product->arrays[i];
         batches[i].geometry.ndim -= 2;
-        int error = varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message));
     }
     elements_loop_init(&product->batch, OPERANDS,
                        (const struct varve_array *const[]){&batches[0], &batches[1], &batches[2]});

@@ -196,13 +196,10 @@ static int reduction_gpu_run(struct reduction *reduction)
         return run_parts(reduction);
     }
     struct varve_allocation allocation;
-    int error = work_allocate(
-        work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction), &allocation);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(work_allocate(work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
+                            &allocation));
     reduction->launch.parts_addr = varve_allocation_addr(allocation);
-    error = run_parts(reduction);
+    int error = run_parts(reduction);
     VARVE_THEN(error, merge_parts(reduction, reduction->launch.parts_addr));
     varve_alloc_free(work->alloc, allocation, NULL);
     return error;

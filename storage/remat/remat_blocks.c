@@ -59,10 +59,7 @@ static int make_block(struct varve_remat_blocks *blocks, uint32_t storage, uint6
 {
     struct varve_allocation allocation;
     bool is_second = blocks->of[storage].block != NULL;
-    int error = varve_alloc_allocate(blocks->alloc, bytes, 0, &allocation, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(varve_alloc_allocate(blocks->alloc, bytes, 0, &allocation, message));
     blocks->changes++;
     if (is_second) {
         blocks->second[blocks->second_count++] = (struct second_block){.storage = storage, .allocation = allocation};

@@ -157,10 +157,7 @@ static int check_call(const struct varve_runtime *runtime, const struct varve_re
 static int set_types(struct recipe *recipe, const struct varve_tensor_type *types, struct varve_message *message)
 {
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
-        int error = varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message));
         if (varve_dtype_bytes(types[i].dtype) == 0) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "output %u has no type", i);
         }
@@ -196,16 +193,13 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
                struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
-    int error = check_call(runtime, call, inputs, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(check_call(runtime, call, inputs, message));
     struct recipe *recipe = recipe_new(runtime, call, RECIPE_OPERATOR);
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
     recipe->is_ours = is_ours;
-    error = set_types(recipe, call->outputs, message);
+    int error = set_types(recipe, call->outputs, message);
     if (error != VARVE_OK) {
         recipe_free(runtime, recipe);
         return error;

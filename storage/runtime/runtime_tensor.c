@@ -45,12 +45,9 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
     recipe->outputs[0] = output;
     recipe->constant = varve_storage_retain(storage);
     uint32_t number;
-    int error = recipe_compute(runtime, recipe, NULL, &number, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(recipe_compute(runtime, recipe, NULL, &number, message));
     varve_remat_drop_recipe(runtime->remat, number);
-    error = runtime_tensor_finish(runtime, number, &output, tensor_out, message);
+    int error = runtime_tensor_finish(runtime, number, &output, tensor_out, message);
     if (error == VARVE_OK) {
         (*tensor_out)->is_pinned = true;
         log_constant(*tensor_out, varve_storage_bytes(base != NULL ? base : storage));

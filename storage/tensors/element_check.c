@@ -10,10 +10,7 @@ int elements_check_source(const struct varve_array *source, struct varve_message
     if (varve_dtype_bytes(source->dtype) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)source->dtype);
     }
-    int error = varve_shape_check(geometry->ndim, geometry->shape, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(varve_shape_check(geometry->ndim, geometry->shape, message));
     if (source->data == NULL && varve_geometry_count(geometry) > 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the array has elements but no data");
     }

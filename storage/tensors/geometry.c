@@ -147,10 +147,7 @@ int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message 
 int varve_geometry_contiguous(unsigned ndim, const int64_t *shape, struct varve_geometry *geometry_out,
                               struct varve_message *message)
 {
-    int error = varve_shape_check(ndim, shape, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(varve_shape_check(ndim, shape, message));
     for (unsigned i = 0; i < ndim; i++) {
         geometry_out->shape[i] = shape[i];
     }

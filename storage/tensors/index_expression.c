@@ -99,10 +99,7 @@ static int entries_check(const struct varve_geometry *source, const struct varve
 {
     unsigned taken = 0, ellipses = 0;
     for (unsigned i = 0; i < count; i++) {
-        int error = entry_check(&indices[i], message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(entry_check(&indices[i], message));
         taken += axes_taken(&indices[i]);
         ellipses += indices[i].kind == VARVE_INDEX_ELLIPSIS;
     }
@@ -166,10 +163,7 @@ static int rest_push_whole(struct index_expression *expression, unsigned axis, u
                            struct varve_message *message)
 {
     for (unsigned i = axis; i < axis + count; i++) {
-        int error = rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i], message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i], message));
     }
     return VARVE_OK;
 }

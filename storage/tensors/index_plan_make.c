@@ -104,11 +104,8 @@ int varve_index_plan_get(const struct varve_array *source, const struct varve_in
                          struct varve_index_plan **plan_out, struct varve_message *message)
 {
     struct index_plan *plan;
-    int error = index_make_plan_alloc(&plan, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = plan_make(plan, source, indices, count, VARVE_PLAN_VIEW, VARVE_PLAN_GATHER, message);
+    VARVE_TRY(index_make_plan_alloc(&plan, message));
+    int error = plan_make(plan, source, indices, count, VARVE_PLAN_VIEW, VARVE_PLAN_GATHER, message);
     if (plan->plan.kind == VARVE_PLAN_GATHER) {
         int64_t bytes = plan->plan.element_count * (int64_t)varve_dtype_bytes(source->dtype);
         plan->plan.read_bytes = bytes + plan->plan.index_bytes;
@@ -159,11 +156,8 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
                          struct varve_message *message)
 {
     struct index_plan *plan;
-    int error = index_make_plan_alloc(&plan, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = plan_make(plan, target, indices, count, VARVE_PLAN_COPY, VARVE_PLAN_SCATTER, message);
+    VARVE_TRY(index_make_plan_alloc(&plan, message));
+    int error = plan_make(plan, target, indices, count, VARVE_PLAN_COPY, VARVE_PLAN_SCATTER, message);
     VARVE_THEN(error, target_check(target, message));
     VARVE_THEN(error, source_check(value, message));
     struct varve_geometry expanded;
@@ -185,11 +179,8 @@ int varve_index_plan_fill(const struct varve_array *target, const struct varve_i
                           struct varve_scalar value, struct varve_index_plan **plan_out, struct varve_message *message)
 {
     struct index_plan *plan;
-    int error = index_make_plan_alloc(&plan, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = plan_make(plan, target, indices, count, VARVE_PLAN_FILL, VARVE_PLAN_SCATTER, message);
+    VARVE_TRY(index_make_plan_alloc(&plan, message));
+    int error = plan_make(plan, target, indices, count, VARVE_PLAN_FILL, VARVE_PLAN_SCATTER, message);
     VARVE_THEN(error, target_check(target, message));
     if (error == VARVE_OK) {
         struct varve_array number = {.data = plan->number, .dtype = target->dtype};
@@ -291,19 +282,13 @@ static int run_gather(const struct index_runner *runner, const struct index_plan
                       const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     int64_t offset = offset_in(source, &plan->plan, &plan->rest);
-    int error = target_check(target, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    VARVE_TRY(target_check(target, message));
     if (!arrays_overlap(target, source)) {
         return runner->move(runner, plan, target, source->data, offset, message);
     }
     struct varve_array aside;
-    error = array_make(runner, &target->geometry, target->dtype, &aside, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = runner->move(runner, plan, &aside, source->data, offset, message);
+    VARVE_TRY(array_make(runner, &target->geometry, target->dtype, &aside, message));
+    int error = runner->move(runner, plan, &aside, source->data, offset, message);
     VARVE_THEN(error, runner->copy(runner, target, &aside, message));
     runner->release(runner, aside.data);
     return error;

@@ -229,10 +229,7 @@ static int index_positions_array_read(struct array_reading *reading, struct varv
     for (;;) {
         unsigned axis = last;
         reading->row.data = data;
-        int error = index_positions_row_read(reading, message);
-        if (error != VARVE_OK) {
-            return error;
-        }
+        VARVE_TRY(index_positions_row_read(reading, message));
         while (axis > 0 && ++at[axis - 1] == geometry->shape[axis - 1]) {
             axis--;
             data -= (geometry->shape[axis] - 1) * geometry->strides[axis] * bytes;
