@@ -53,7 +53,7 @@ struct dtr_sweep {
 };
 
 /// Play all points, whose budgets are set and rise. `options` hold for all but for the budget; nobody sees their
-/// events. Errors: as of dtr_play.
+/// events. `jobs`: threads, 0: one for each processor. Errors: as of dtr_play.
 int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
                      struct dtr_point *points, size_t count, struct varve_message *message);
 /// The same with all that follows from the points. Takes them; owner of the sweep: the caller, by dtr_sweep_free,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces of work on threads, of which the calling one alone draws progress. */
+/* Of the threads that play, the calling one alone draws progress. */
 #include "analysis/dtr/dtr_print.h"
 
 #include "analysis/base/memory_or_exit.h"
@@ -23,7 +23,7 @@ struct work {
     size_t done; /* atomic */
     pthread_t caller;
     pthread_mutex_t lock;
-    int error; /* the first; atomic, and set with `message` under the lock */
+    int error; /* the first, atomic; written with `message` under the lock */
     struct varve_message message;
 };
 
@@ -33,12 +33,12 @@ static void run_piece(void *context, size_t index)
     if (__atomic_load_n(&work->error, __ATOMIC_RELAXED) != VARVE_OK) {
         return;
     }
+    struct varve_message message = {""};
     struct dtr_options options = *work->options;
-    options.progress = pthread_equal(pthread_self(), work->caller) != 0 ? work->options->progress : NULL;
+    options.progress = pthread_equal(pthread_self(), work->caller) ? options.progress : NULL;
     options.stage = work->what;
     options.plays = work->count;
     options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
-    struct varve_message message = {""};
     int error = work->run(work, &options, index, &message);
     __atomic_fetch_add(&work->done, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&work->lock);

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define ROUND_PASSES 12
-#define THREADS_MAX 64
 #define PLACED_BETWEEN_LOOKS 1024
 
 /* X(NAME, key, text): the buffer with the lowest key is placed first. */
@@ -218,10 +217,9 @@ static void improve(struct work *work, unsigned round, enum order order)
     }
 }
 
-/* One thread's rounds, until no more are needed. */
 static void run_rounds(void *shared_untyped, size_t thread)
 {
-    (void)thread;
+    (void)thread; /* each takes rounds until none is needed */
     struct shared *shared = shared_untyped;
     const struct placement_instance *instance = shared->portfolio->instance;
     struct work work = {
@@ -260,7 +258,6 @@ void portfolio_run(struct portfolio *portfolio)
     if (portfolio->instance->count == 0) {
         return;
     }
-    unsigned threads = portfolio->threads < THREADS_MAX ? portfolio->threads : THREADS_MAX;
-    parallel_run(threads, threads, run_rounds, &shared);
+    parallel_run(portfolio->threads, portfolio->threads, run_rounds, &shared);
     pthread_mutex_destroy(&shared.lock);
 }
