@@ -4,17 +4,15 @@
  * collector. This file turns the command lines into its options and says what came of it.
  */
 #include "analysis/cli/command.h"
-#include "analysis/base/component_find.h"
 #include "analysis/cli/options.h"
 #include "analysis/cli/process_end.h"
+#include "analysis/cli/recording_options.h"
 #include "analysis/base/number_format.h"
-#include "analysis/base/progress.h"
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 #include "trace/collect.h"
-#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,60 +20,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RECORD_BYTES ((int64_t)sizeof(struct varve_record))
-
 struct values {
     const char *output;
     int64_t for_ns;
-    int stacks;
-    int64_t stack_depth;
-    int64_t stacks_max;
-    int overflow;
-    int64_t ring_bytes;
-    int64_t spill_bytes;
-    int keep;
-    int64_t bytes_max;
-    bool force;
-    bool quiet;
+    struct recording_options recording;
 };
 
-static const struct values defaults = {
-    .for_ns = -1,
-    .stacks = VARVE_STACKS_ALL,
-    .stack_depth = 256,
-    .stacks_max = VARVE_STACKS_MAX,
-    .ring_bytes = 4 << 20,
-};
-
-/* In the order of their codes. */
-static const char *const stacks_names[] = {"none", "native", "python", "all", NULL};
-static const char *const overflow_names[] = {"spill", "block", "drop", NULL};
-static const char *const keep_names[] = {"events", "allocations", "totals", NULL};
+static const struct values defaults = {.for_ns = -1, .recording = RECORDING_DEFAULTS};
 
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
     {"for", 0, OPTION_SECONDS, "SECONDS", "detach after so long (default: when the program ends, or by Ctrl-C)",
      offsetof(struct values, for_ns), 0, 0, NULL},
-    {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
-     offsetof(struct values, stacks), 0, 0, stacks_names},
-    {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 256)",
-     offsetof(struct values, stack_depth), 1, 256, NULL},
-    {"max-stacks", 0, OPTION_INTEGER, "N", "different stacks kept of each process (default, and most: 3145728)",
-     offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
-    {"overflow", 0, OPTION_CHOICE, "HOW",
-     "what a thread does when its ring is full: spill (default), block, or drop and count",
-     offsetof(struct values, overflow), 0, 0, overflow_names},
-    {"keep", 0, OPTION_CHOICE, "WHAT", "events (default), allocations, or totals, as for varve record",
-     offsetof(struct values, keep), 0, 0, keep_names},
-    {"max-size", 0, OPTION_BYTES, "BYTES", "from this size of the database on (100M, 2G) keep totals only",
-     offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
-    {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
-     offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
-    {"max-spill", 0, OPTION_BYTES, "BYTES", "limit of the records that do not fit the rings, as for varve record",
-     offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
+    RECORDING_OPTIONS,
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, recording.force), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, recording.quiet), 0, 0,
+     NULL},
     {.kind = OPTION_END},
 };
 
@@ -107,29 +68,6 @@ static void command_attach_name_output(char *buffer, size_t bytes, int32_t pid)
         *at = *at == '/' || *at < ' ' ? '_' : *at;
     }
     snprintf(buffer, bytes, "%s.%d.db", name[0] != '\0' ? name : "process", pid);
-}
-
-/* Until the program ends its terminal may be this one. */
-static void command_attach_step(void *context, const char *stage, uint64_t done, uint64_t total)
-{
-    if (strcmp(stage, "recording") != 0) {
-        progress_step(context, stage, done, total);
-    }
-}
-
-static void command_attach_fill_options(const struct values *values, struct varve_collect_options *collect)
-{
-    collect->overflow = (unsigned)values->overflow;
-    collect->stacks = (unsigned)values->stacks;
-    collect->stack_depth = (unsigned)values->stack_depth;
-    collect->stacks_max = (unsigned)values->stacks_max;
-    collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
-    collect->spill_bytes_max = (uint64_t)values->spill_bytes;
-    collect->keep = (unsigned)values->keep;
-    collect->bytes_max = (uint64_t)values->bytes_max;
-    collect->replace = values->force;
-    collect->quiet = values->quiet;
-    collect->attach_ns = values->for_ns;
 }
 
 static void command_attach_print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
@@ -170,30 +108,21 @@ static int command_attach_run(struct command_context *context, const void *value
     if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
         return EXIT_STATUS_FAILED;
     }
-    if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
-        return command_fail(context, "--ring-size must be a power of two, such as 4M");
-    }
-    char library[4096];
-    if (!component_find(COMPONENT_PRELOAD, library, sizeof(library))) {
-        return command_fail(context, "%s is missing: build it, or install varve as a whole", library);
+    struct recording recording;
+    if (!recording_begin(context, &values->recording, &recording, &collect)) {
+        return EXIT_STATUS_FAILED;
     }
     char output[4096];
     command_attach_name_output(output, sizeof(output), collect.attach_pid);
-    struct progress progress;
-    command_progress(context, &progress, values->quiet);
-    command_attach_fill_options(values, &collect);
+    collect.attach_ns = values->for_ns;
     collect.database_path = values->output != NULL ? values->output : output;
-    collect.preload_path = library;
-    collect.progress = command_attach_step;
-    collect.progress_context = &progress;
-    collect.interrupted = process_end_interrupted;
     int error = varve_collect_attach(&collect, &result, &message);
-    progress_end(&progress);
+    progress_end(&recording.progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
     process_work_is_done(0);
-    if (!values->quiet) {
+    if (!values->recording.quiet) {
         command_attach_print_summary(context->err, collect.attach_pid, &result);
     }
     print_hooked(context->err, &result);

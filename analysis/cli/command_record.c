@@ -8,6 +8,7 @@
 #include "analysis/base/component_find.h"
 #include "analysis/cli/options.h"
 #include "analysis/cli/process_end.h"
+#include "analysis/cli/recording_options.h"
 #include "analysis/import/ctf.h"
 #include "analysis/import/import.h"
 #include "analysis/base/number_format.h"
@@ -17,7 +18,6 @@
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 #include "trace/collect.h"
-#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,8 +25,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define RECORD_BYTES ((int64_t)sizeof(struct varve_record))
 
 struct values {
     const char *output;
@@ -37,32 +35,11 @@ struct values {
     int torch;
     bool lttng;
     bool lttng_only;
-    int stacks;
-    int64_t stack_depth;
-    int64_t stacks_max;
-    int overflow;
-    int64_t ring_bytes;
-    int64_t spill_bytes;
-    int keep;
-    int64_t bytes_max;
     int64_t linger_ns;
-    bool force;
-    bool quiet;
+    struct recording_options recording;
 };
 
-static const struct values defaults = {
-    .stacks = VARVE_STACKS_ALL,
-    .stack_depth = 256,
-    .stacks_max = VARVE_STACKS_MAX,
-    .ring_bytes = 4 << 20,
-    .linger_ns = -1,
-};
-
-/* In the order of their codes. */
-static const char *const stacks_names[] = {"none", "native", "python", "all", NULL};
-static const char *const overflow_names[] = {"spill", "block", "drop", NULL};
-
-static const char *const keep_names[] = {"events", "allocations", "totals", NULL};
+static const struct values defaults = {.linger_ns = -1, .recording = RECORDING_DEFAULTS};
 
 static const char *const cuda_names[] = {"replace", NULL};
 static const char *const torch_names[] = {"observe", NULL};
@@ -95,37 +72,13 @@ static const struct option_spec options[] = {
      offsetof(struct values, lttng), 0, 0, NULL},
     {"lttng-only", 0, OPTION_FLAG, NULL, "trace to LTTng alone, without a database",
      offsetof(struct values, lttng_only), 0, 0, NULL},
-    {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
-     offsetof(struct values, stacks), 0, 0, stacks_names},
-    {"stack-depth", 0, OPTION_INTEGER, "N",
-     "frames kept of each stack (default 256); of deeper stacks the middle is left out: a frame says how "
-     "many",
-     offsetof(struct values, stack_depth), 1, 256, NULL},
-    {"max-stacks", 0, OPTION_INTEGER, "N",
-     "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: "
-     "limit)",
-     offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
-    {"overflow", 0, OPTION_CHOICE, "HOW",
-     "what a thread does when its ring is full: spill (default: the ring grows, packed, in "
-     "memory and then on the disk), block, or drop and count",
-     offsetof(struct values, overflow), 0, 0, overflow_names},
-    {"keep", 0, OPTION_CHOICE, "WHAT",
-     "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, and what is live: "
-     "database and memory do not grow with events; call sites below 1/10,000 of everything are put together)",
-     offsetof(struct values, keep), 0, 0, keep_names},
-    {"max-size", 0, OPTION_BYTES, "BYTES", "from this size of the database on (100M, 2G) keep totals only",
-     offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
-    {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
-     offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
-    {"max-spill", 0, OPTION_BYTES, "BYTES",
-     "limit of the records that do not fit the rings and wait in memory or on the disk; more are dropped and "
-     "counted (default: a quarter of the free memory, then half of the free disk space)",
-     offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
+    RECORDING_OPTIONS,
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, recording.force), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, recording.quiet), 0, 0,
+     NULL},
     {.kind = OPTION_END},
 };
 
@@ -133,14 +86,6 @@ static const struct option_spec options[] = {
 static void command_record_name_output(char *buffer, size_t buffer_bytes, const char *program)
 {
     snprintf(buffer, buffer_bytes, "%.200s.%d.db", format_base_name(program), (int)getpid());
-}
-
-/* While the program runs the terminal is its own. */
-static void command_record_step(void *context, const char *stage, uint64_t done, uint64_t total)
-{
-    if (strcmp(stage, "recording") != 0) {
-        progress_step(context, stage, done, total);
-    }
 }
 
 /* `history`: what PyTorch has kept of its own, which is all that there may be; "": nothing. */
@@ -172,7 +117,7 @@ static void command_record_print_summary(FILE *err, const struct varve_collect_r
 
 /* Paths of what the program will load; NULL where it is not asked for. */
 struct libraries {
-    char preload[4096], provider[4096], cupti[4096], replace[4096], torch[4096], python[4096];
+    char provider[4096], cupti[4096], replace[4096], torch[4096], python[4096];
 };
 
 /* What is missing is said by the collector, which names what it looked for. */
@@ -214,16 +159,6 @@ static void command_record_fill_options(const struct values *values, struct varv
     collect->lttng = values->lttng || values->lttng_only;
     collect->no_sqlite = values->lttng_only;
     collect->numbers = ctf_each_number;
-    collect->overflow = (unsigned)values->overflow;
-    collect->stacks = (unsigned)values->stacks;
-    collect->stack_depth = (unsigned)values->stack_depth;
-    collect->stacks_max = (unsigned)values->stacks_max;
-    collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
-    collect->spill_bytes_max = (uint64_t)values->spill_bytes;
-    collect->keep = (unsigned)values->keep;
-    collect->bytes_max = (uint64_t)values->bytes_max;
-    collect->replace = values->force;
-    collect->quiet = values->quiet;
     collect->linger_ns = values->linger_ns;
 }
 
@@ -233,38 +168,31 @@ static int command_record_run(struct command_context *context, const void *value
     const struct values *values = values_untyped;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-    if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
-        return command_fail(context, "--ring-size must be a power of two, such as 4M");
-    }
-    struct libraries libraries;
-    if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
-        return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
+    struct recording recording;
+    struct varve_collect_options collect;
+    varve_collect_options_init(&collect);
+    if (!recording_begin(context, &values->recording, &recording, &collect)) {
+        return EXIT_STATUS_FAILED;
     }
     char output[4096], history[4096] = "";
     command_record_name_output(output, sizeof(output), operands->rest[0]);
-    struct progress progress;
-    command_progress(context, &progress, values->quiet);
-    struct varve_collect_options collect;
-    varve_collect_options_init(&collect);
+    struct libraries libraries;
     command_record_fill_options(values, &collect);
     find_libraries(&libraries, values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
-    collect.preload_path = libraries.preload;
     collect.argv = operands->rest;
-    collect.progress = command_record_step;
-    collect.progress_context = &progress;
-    collect.interrupted = process_end_interrupted;
     int error = varve_collect_record(&collect, &result, &message);
     if (result.started) {
         process_work_is_done(result.wait_status);
     }
     if (result.started && result.torch_history[0] != '\0') {
-        record_histories(result.torch_history, values->force, &progress, context->err, history, sizeof(history));
+        record_histories(result.torch_history, values->recording.force, &recording.progress, context->err, history,
+                         sizeof(history));
     }
-    progress_end(&progress);
+    progress_end(&recording.progress);
     if (error != VARVE_OK) {
         command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
-    } else if (!values->quiet) {
+    } else if (!values->recording.quiet) {
         command_record_print_summary(context->err, &result, history);
     }
     if (!result.started) {
