@@ -9,7 +9,6 @@
 
 #include "base/monotonic.h"
 #include "base/grown_array.h"
-#include "base/monotonic.h"
 #include "base/thread.h"
 #include "trace/format/callsite_format.h"
 #include "trace/store/store.h"

@@ -12,7 +12,6 @@
 #include "base/monotonic.h"
 #include "base/grown_array.h"
 #include "base/error.h"
-#include "base/monotonic.h"
 #include "trace/record.h"
 
 #include <fcntl.h>
