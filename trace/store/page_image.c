@@ -3,15 +3,14 @@
  * The fast way into a table. `INSERT INTO t SELECT * FROM batch.t` between two tables of equal shape is one
  * of SQLite's own shortcuts: it copies finished records from one b-tree to the other and decodes none of
  * them, which takes a fifth of the time of a prepared statement per row and a third of that of a virtual
- * table. So rows are encoded here, once, into a database image in memory that the connection has attached as
- * `batch`.
+ * table. So rows are encoded here, once, into a database image in memory that the connection has attached.
  *
  * What is written is the documented file format (https://www.sqlite.org/fileformat2.html): page 1, with the
  * header and the schema, is made by SQLite itself and only its change counter and size are changed; then one
  * root page per table; then leaves, each of which the root of its table lists. Should a version of SQLite
  * not take the shortcut, the same statement gives the same rows, slower.
  *
- * The rule that makes it safe: SQLite reads `batch` from its first use in a transaction to the end of that
+ * The rule that makes it safe: SQLite reads the image from its first use in a transaction to the end of that
  * transaction, and looks at the change counter when it begins. So between the two the image must not change:
  * store_transaction.c inserts and commits in one go, and image_clear comes after that.
  */
@@ -37,9 +36,9 @@ enum image_page {
     PAGE_LEAF = PAGE_ROOT + IMAGE_TABLE_LIMIT, /* the first one */
 };
 
-/* `like` is the table of the main database that has its columns, and gets its rows. */
+/* `target` is the table of the main database that has its columns, and gets its rows by `insert`. */
 static const struct {
-    const char *name, *like, *insert;
+    const char *name, *target, *insert;
 } tables[IMAGE_TABLE_LIMIT] = {
     [IMAGE_EVENT] = {"event", "event_row", sql_batch_insert},
     [IMAGE_ALLOCATION] = {"allocation", "allocation_row", sql_batch_insert},
@@ -66,6 +65,7 @@ struct image_part {
 };
 
 struct store_image {
+    const char *name; /* of the attached database */
     uint8_t *bytes;
     uint32_t pages; /* in use: the number of the last one */
     uint32_t changes;
@@ -166,13 +166,14 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
     struct image_part *part = &image->parts[table];
     assert(part->rows == 0 || rowid > part->last_rowid);
     uint8_t cell[CELL_BYTES_MAX];
-    unsigned bytes = cell_encode(cell, rowid, values, nulls, wide, count);
+    const uint8_t *begin;
+    unsigned bytes = cell_encode(cell, rowid, values, nulls, wide, count, &begin);
     if ((part->leaf == 0 || LEAF_HEADER + 2 * (part->cells + 1) + bytes > part->content) && !leaf_next(image, part)) {
         return false;
     }
     uint8_t *page = page_of(image, part->leaf);
     part->content -= bytes;
-    memcpy(page + part->content, cell, bytes);
+    memcpy(page + part->content, begin, bytes);
     put_16(page + LEAF_HEADER + 2 * part->cells, part->content);
     part->cells++;
     part->rows++;
@@ -197,7 +198,8 @@ uint64_t image_rows(const struct store_image *image, enum image_table table)
     return image->parts[table].rows;
 }
 
-void image_seal(struct store_image *image)
+/* Finish the pages for a reader. */
+static void image_seal(struct store_image *image)
 {
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
         struct image_part *part = &image->parts[i];
@@ -225,32 +227,41 @@ void image_clear(struct store_image *image)
     page_image_header_write(image);
 }
 
-char *image_insert_sql(enum image_table table)
+int image_insert(sqlite3 *db, struct store_image *image)
 {
-    return sqlite3_mprintf(tables[table].insert, tables[table].like, tables[table].name);
+    char sql[128];
+    int result = SQLITE_OK;
+    image_seal(image);
+    for (unsigned i = 0; i < IMAGE_TABLE_LIMIT && result == SQLITE_OK; i++) {
+        if (image->parts[i].rows > 0) {
+            sqlite3_snprintf(sizeof(sql), sql, tables[i].insert, tables[i].target, image->name, tables[i].name);
+            result = sqlite3_exec(db, sql, NULL, NULL, NULL);
+        }
+    }
+    return result;
 }
 
-/* The statement that made a table of the main database, for table `name` of the batch. */
-static char *create_sql(const char *sql, const char *name)
+/* The statement that made a table of the main database, for a table of the image. */
+static char *create_sql(const char *sql, const struct store_image *image, enum image_table table)
 {
     const char *columns = sql != NULL ? strchr(sql, '(') : NULL;
-    return columns != NULL ? sqlite3_mprintf("CREATE TABLE batch.%s%s", name, columns) : NULL;
+    return columns != NULL ? sqlite3_mprintf("CREATE TABLE %s.%s%s", image->name, tables[table].name, columns) : NULL;
 }
 
-/* Create the tables of the batch as the database has them, and take page 1 of what SQLite makes of that. */
+/* Create the tables of the image as the database has them, and take page 1 of what SQLite makes of that. */
 static int template_take(sqlite3 *db, struct store_image *image)
 {
     char setting[96];
-    sqlite3_snprintf(sizeof(setting), setting, sql_batch_attach, PAGE_BYTES);
+    sqlite3_snprintf(sizeof(setting), setting, sql_batch_attach, image->name, image->name, PAGE_BYTES);
     int result = sqlite3_exec(db, setting, NULL, NULL, NULL);
     sqlite3_stmt *query = NULL;
     if (result == SQLITE_OK) {
         result = sqlite3_prepare_v2(db, sql_table_declaration, -1, &query, NULL);
     }
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT && result == SQLITE_OK; i++) {
-        sqlite3_bind_text(query, 1, tables[i].like, -1, SQLITE_STATIC);
+        sqlite3_bind_text(query, 1, tables[i].target, -1, SQLITE_STATIC);
         char *statement = sqlite3_step(query) == SQLITE_ROW
-                              ? create_sql((const char *)sqlite3_column_text(query, 0), tables[i].name)
+                              ? create_sql((const char *)sqlite3_column_text(query, 0), image, i)
                               : NULL;
         result = statement != NULL ? sqlite3_exec(db, statement, NULL, NULL, NULL) : SQLITE_CORRUPT;
         sqlite3_free(statement);
@@ -261,7 +272,7 @@ static int template_take(sqlite3 *db, struct store_image *image)
         return result;
     }
     sqlite3_int64 size = 0;
-    unsigned char *copy = sqlite3_serialize(db, "batch", &size, 0);
+    unsigned char *copy = sqlite3_serialize(db, image->name, &size, 0);
     if (copy == NULL || size != (sqlite3_int64)(PAGE_LEAF - 1) * PAGE_BYTES) {
         sqlite3_free(copy);
         return copy == NULL ? SQLITE_NOMEM : SQLITE_CORRUPT;
@@ -271,7 +282,7 @@ static int template_take(sqlite3 *db, struct store_image *image)
     return SQLITE_OK;
 }
 
-int image_open(sqlite3 *db, struct store_image **image_out)
+int image_open(sqlite3 *db, const char *name, struct store_image **image_out)
 {
     struct store_image *image = calloc(1, sizeof(*image));
     if (image == NULL) {
@@ -282,6 +293,7 @@ int image_open(sqlite3 *db, struct store_image **image_out)
         free(image);
         return SQLITE_NOMEM;
     }
+    image->name = name;
     image->bytes = memory;
     *image_out = image;
     int result = template_take(db, image);
@@ -290,7 +302,7 @@ int image_open(sqlite3 *db, struct store_image **image_out)
     }
     roots_clear(image);
     page_image_header_write(image);
-    return sqlite3_deserialize(db, "batch", image->bytes, (sqlite3_int64)IMAGE_BYTES, (sqlite3_int64)IMAGE_BYTES,
+    return sqlite3_deserialize(db, name, image->bytes, (sqlite3_int64)IMAGE_BYTES, (sqlite3_int64)IMAGE_BYTES,
                                SQLITE_DESERIALIZE_READONLY);
 }
 

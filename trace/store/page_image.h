@@ -22,9 +22,9 @@ enum image_table {
 
 struct store_image;
 
-/// Attach an empty batch to the connection, whose main database has its tables. Returns SQLite's code; the
-/// image is the caller's to close even then, after the connection.
-int image_open(sqlite3 *db, struct store_image **image_out);
+/// Attach an empty image to the connection, whose main database has its tables, as `name` (borrowed until
+/// image_close). Returns SQLite's code; the image is the caller's to close even then, after the connection.
+int image_open(sqlite3 *db, const char *name, struct store_image **image_out);
 void image_close(struct store_image *image);
 /// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
 /// column of the rowid always is), of `wide` that it takes 8 bytes whatever its value. Rowids of a table grow.
@@ -35,12 +35,11 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
 bool image_is_full(const struct store_image *image, enum image_table table);
 bool image_is_half_full(const struct store_image *image);
 uint64_t image_rows(const struct store_image *image, enum image_table table);
-/// Make the rows readable: call it outside a transaction that has read the batch.
-void image_seal(struct store_image *image);
+/// All rows into the main database, in a transaction that has not read the image yet; until its end the image must stay
+/// as it is. Returns SQLite's code.
+int image_insert(sqlite3 *db, struct store_image *image);
 void image_clear(struct store_image *image);
 /// Forget the rows of one table.
 void image_drop(struct store_image *image, enum image_table table);
-/// The statement that puts the rows of a table into the main database; sqlite3_free it. NULL: no memory.
-char *image_insert_sql(enum image_table table);
 
 #endif

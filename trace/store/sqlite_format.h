@@ -112,16 +112,19 @@ static inline unsigned record_columns(const int64_t *values, uint32_t nulls, uin
 #define COLUMN_VALUE(column, member) [column] = (int64_t)(member),
 #define COLUMN_NULL(column, use) | ((uses & (use)) != 0 ? 0 : 1U << (column))
 
-/* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size. */
+/* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size; it begins at `*cell_out`. */
 static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, uint32_t wide,
-                                   unsigned count)
+                                   unsigned count, const uint8_t **cell_out)
 {
-    uint8_t record[9 * COLUMNS_MAX + 9];
+    uint8_t prefix[2 * PREFIX_BYTES_MAX];
+    uint8_t *record = out + PREFIX_BYTES_MAX;
     assert(count <= COLUMNS_MAX);
     unsigned record_bytes = record_encode(record, values, nulls, wide, count);
-    unsigned bytes = put_varint(out, record_bytes);
-    bytes += put_varint(out + bytes, rowid);
-    memcpy(out + bytes, record, record_bytes);
+    unsigned bytes = put_varint(prefix, record_bytes);
+    bytes += put_varint(prefix + bytes, rowid);
+    assert(bytes <= PREFIX_BYTES_MAX);
+    memcpy(record - bytes, prefix, bytes);
+    *cell_out = record - bytes;
     return bytes + record_bytes;
 }
 

@@ -114,6 +114,7 @@ void store_keep(struct store *store, bool events, bool allocations)
 uint64_t store_bytes(struct store *store)
 {
     int64_t bytes = 0;
+    (void)writer_wait(store, NULL);
     (void)schema_query(store->db, store->path, sql_bytes, &bytes, NULL);
     return (uint64_t)bytes;
 }
@@ -145,7 +146,6 @@ int store_commit(struct store *store, const struct store_ring_position *position
             varve_message_set(message, error, "%s", store->failure.text);
         }
     }
-    VARVE_THEN(error, writer_insert_batch(store, message));
     return error == VARVE_OK ? writer_commit(store, message) : error;
 }
 
@@ -260,6 +260,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     VARVE_THEN(error, statistics_gather(store, message));
     VARVE_THEN(error, writer_execute(store, sql_complete, message));
     VARVE_THEN(error, store_commit(store, NULL, 0, message));
+    VARVE_THEN(error, writer_wait(store, message));
     store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->drops_events) {
@@ -310,6 +311,13 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
     return mode != STORE_RESUME && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
 }
 
+static int images_open(struct store *store)
+{
+    int result = image_open(store->db, "batch", &store->image);
+    return result == SQLITE_OK && store->is_private ? image_open(store->db, "batch_behind", &store->behind.image)
+                                                    : result;
+}
+
 /* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
 static int database_begin(struct store *store, enum store_mode mode, struct varve_message *message)
 {
@@ -318,14 +326,14 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int64_t symbol_last = 0;
     bool is_empty = mode != STORE_RESUME;
     int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
-    VARVE_THEN(error, schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message));
+    VARVE_THEN(error, schema_pragmas(store->db, store->path, store->is_private, message));
     if (error == VARVE_OK && is_empty) {
         error = schema_create(store->db, store->path, message);
     }
     VARVE_THEN(error, schema_query(store->db, store->path, sql_is_complete, &complete, message));
     VARVE_THEN(error, schema_query(store->db, store->path, sql_event_last, &seq_last, message));
     VARVE_THEN(error, schema_query(store->db, store->path, sql_symbol_last, &symbol_last, message));
-    if (error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
+    if (error == VARVE_OK && images_open(store) != SQLITE_OK) {
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
     if (error == VARVE_OK && mode == STORE_RESUME && complete == 0) {
@@ -335,7 +343,6 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     if (error == VARVE_OK && mode == STORE_RESUME) {
         error = rows_threads_read(store, message);
     }
-    store->is_private = mode == STORE_CREATE_PRIVATE;
     store->is_complete = complete != 0;
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
@@ -360,6 +367,7 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
     }
     store->lock_fd = -1;
+    store->is_private = mode == STORE_CREATE_PRIVATE;
     schema_configure();
     bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
@@ -381,12 +389,14 @@ void store_close(struct store *store)
     if (store == NULL) {
         return;
     }
+    (void)writer_wait(store, NULL);
     /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
     }
     sqlite3_close(store->db);
     image_close(store->image);
+    image_close(store->behind.image);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }

@@ -26,13 +26,16 @@ static int query_each(struct store *store, const char *sql, const char *name,
                       int (*take)(sqlite3_stmt *row, void *context), void *context, struct varve_message *message)
 {
     sqlite3_stmt *statement;
+    int error = writer_wait(store, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
     if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot read", message);
     }
     if (name != NULL) {
         sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
     }
-    int error = VARVE_OK;
     int result = SQLITE_ROW;
     while (error == VARVE_OK && (result = sqlite3_step(statement)) == SQLITE_ROW) {
         error = take(statement, context);
@@ -267,7 +270,8 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
 int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
 {
     int64_t count = 0;
-    int error = schema_query(store->db, store->path, sql_loss_count, &count, message);
+    int error = writer_wait(store, message);
+    VARVE_THEN(error, schema_query(store->db, store->path, sql_loss_count, &count, message));
     *count_out = (uint64_t)count;
     return error;
 }

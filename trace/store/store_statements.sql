@@ -6,11 +6,11 @@ INSERT INTO %s VALUES (%.*s)
 -- statement sql_row_replace
 INSERT OR REPLACE INTO %s VALUES (%.*s)
 -- statement sql_batch_insert
-INSERT INTO main.%s SELECT * FROM batch.%s
+INSERT INTO main.%s SELECT * FROM %s.%s
 -- statement sql_batch_replace
-REPLACE INTO main.%s SELECT * FROM batch.%s
+REPLACE INTO main.%s SELECT * FROM %s.%s
 -- statement sql_batch_attach
-ATTACH ':memory:' AS batch; PRAGMA batch.page_size = %u
+ATTACH ':memory:' AS %s; PRAGMA %s.page_size = %u
 -- statement sql_table_declaration
 SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?
 
@@ -61,7 +61,7 @@ PRAGMA main.locking_mode = NORMAL; PRAGMA main.journal_mode = WAL
 -- statement sql_journal_leave
 PRAGMA main.journal_mode = DELETE
 -- statement sql_journal_lock
--- Written again, it locks the file: BEGIN EXCLUSIVE would lock the batch too, which nobody can.
+-- Written again, it locks the file: BEGIN EXCLUSIVE would lock the image too, which nobody can.
 PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.user_version = %d
 -- statement sql_journal_unlock
 -- The lock goes, and with it the journal, when the file is next looked at.
@@ -123,7 +123,7 @@ SELECT max(id) FROM symbol
 -- statement sql_rows_drop
 DELETE FROM allocation_row; DELETE FROM storage
 -- statement sql_bytes
-SELECT page_count * page_size FROM pragma_page_count, pragma_page_size
+SELECT page_count * page_size FROM pragma_page_count('main'), pragma_page_size('main')
 
 -- statement sql_thread_processes
 -- The position of a ring is committed with its events, the row of its thread perhaps not.

@@ -7,6 +7,7 @@
 
 #include "base/grown_array.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "trace/store/schema.h"
 
 #include "statements_generated.h"
@@ -26,9 +27,7 @@ sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement
 {
     sqlite3_stmt **prepared = &store->statements[statement];
     if (*prepared == NULL) {
-        *prepared = schema_prepare(store->db, statement >= STATEMENT_BATCH
-                                                  ? image_insert_sql(statement - STATEMENT_BATCH)
-                                                  : schema_row_sql(rows[statement].sql, rows[statement].table, count));
+        *prepared = schema_prepare(store->db, schema_row_sql(rows[statement].sql, rows[statement].table, count));
     }
     return *prepared;
 }
@@ -149,7 +148,11 @@ int writer_begin(struct store *store, struct varve_message *message)
     if (store->is_in_transaction) {
         return VARVE_OK;
     }
-    /* Not IMMEDIATE, which would begin to read the batch as well. */
+    int error = writer_wait(store, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    /* Not IMMEDIATE, which would begin to read the image as well. */
     if (sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
         return writer_fail(store, "cannot begin to write", message);
     }
@@ -157,38 +160,66 @@ int writer_begin(struct store *store, struct varve_message *message)
     if (!store->must_replay) {
         return VARVE_OK;
     }
-    int error = rows_replay(store, message);
+    error = rows_replay(store, message);
     store->must_replay = error != VARVE_OK;
     return error;
 }
 
-int writer_insert_batch(struct store *store, struct varve_message *message)
+static bool image_commit(struct store *store, struct store_image *image)
 {
-    int error = writer_begin(store, message);
-    if (error != VARVE_OK) {
-        return error;
+    return image_insert(store->db, image) == SQLITE_OK &&
+           sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
+}
+
+static void *image_commit_behind(void *context)
+{
+    struct store *store = context;
+    /* The message is made here: SQLite's reasons are those of the last call of the connection. */
+    if (!image_commit(store, store->behind.image)) {
+        store->behind.error = schema_error(store->db, store->path, "cannot write", &store->behind.message);
     }
-    image_seal(store->image);
-    for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
-        if (image_rows(store->image, i) > 0) {
-            sqlite3_stmt *prepared = rows_statement(store, STATEMENT_BATCH + i, 0);
-            if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
-                return writer_fail(store, "cannot write", message);
-            }
-            sqlite3_reset(prepared);
-        }
+    return NULL;
+}
+
+int writer_wait(struct store *store, struct varve_message *message)
+{
+    struct store_behind *behind = &store->behind;
+    if (behind->is_running) {
+        pthread_join(behind->thread, NULL);
+        behind->is_running = false;
+        image_clear(behind->image);
     }
-    return VARVE_OK;
+    if (behind->error != VARVE_OK && message != NULL) {
+        *message = behind->message;
+    }
+    return behind->error;
+}
+
+/* Hand the image over, and go on with the other one. There is no rollback, so nothing is kept to be repeated. */
+static void commit_hand_over(struct store *store)
+{
+    struct store_behind *behind = &store->behind;
+    struct store_image *filled = store->image;
+    store->image = behind->image;
+    behind->image = filled;
+    behind->is_running = thread_start(&behind->thread, image_commit_behind, store) == 0;
+    if (!behind->is_running) {
+        image_commit_behind(store);
+        image_clear(filled);
+    }
 }
 
 int writer_commit(struct store *store, struct varve_message *message)
 {
-    if (sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
-        return writer_fail(store, "cannot commit", message);
+    if (store->behind.image != NULL) {
+        commit_hand_over(store);
+    } else if (image_commit(store, store->image)) {
+        image_clear(store->image);
+    } else {
+        return writer_fail(store, "cannot write", message);
     }
     store->is_in_transaction = false;
     store->log.used = 0;
-    image_clear(store->image);
     return VARVE_OK;
 }
 

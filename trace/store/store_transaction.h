@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "trace/store/page_image.h"
 
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,8 +69,7 @@
 #define STATEMENT_NAME(name, table, sql) STATEMENT_##name,
 enum store_statement {
     STATEMENT_LIST(STATEMENT_NAME) /* each a name */
-    STATEMENT_BATCH,               /* the first table of the image */
-    STATEMENT_LIMIT = STATEMENT_BATCH + IMAGE_TABLE_LIMIT,
+    STATEMENT_LIMIT,
 };
 
 struct store_value {
@@ -152,11 +152,22 @@ struct store_allocations {
     size_t chunk_limit;
 };
 
+/* The commit of a private database: a thread inserts one image while the other one is filled, and has the connection
+ * until it ends. Whoever needs the connection then waits for it (writer_wait). */
+struct store_behind {
+    struct store_image *image; /* NULL: commits are made by the caller */
+    bool is_running;
+    pthread_t thread;
+    int error; /* of the first commit that failed, with its reason: no later one is made */
+    struct varve_message message;
+};
+
 struct store {
     sqlite3 *db;
     char *path;
     int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
     struct store_image *image; /* rows of large tables since the last commit */
+    struct store_behind behind;
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
     bool is_private;  /* nobody else reads it, and there is no log */
@@ -201,10 +212,11 @@ void rows_forget_symbols(struct store *store);
 int writer_begin(struct store *store, struct varve_message *message);
 /// After an error: roll back, and remember to repeat. Returns its code.
 int writer_fail(struct store *store, const char *what, struct varve_message *message);
-/// Insert what the image holds; until the transaction ends the image must stay as it is.
-int writer_insert_batch(struct store *store, struct varve_message *message);
-/// Commit, and empty the image and the log.
+/// Insert what the image holds, in the open transaction, and commit; image and log are empty then. In a private database
+/// that goes on behind the caller, and writer_wait or the next writer_begin says what became of it.
 int writer_commit(struct store *store, struct varve_message *message);
+/// Until the connection is the caller's.
+int writer_wait(struct store *store, struct varve_message *message);
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);
 
 #endif
