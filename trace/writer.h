@@ -142,26 +142,13 @@ struct varve_rebuild;
 /// Errors: those of varve_writer_open.
 int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **rebuild_out,
                        struct varve_message *message);
-/// One record, with its flag SINKED or without. In any order, and more than once: records of a ring are put
-/// in the order of ring_seq, the first of equal ones is taken, missing ones become a `lost` event and a row
-/// of `stats`. Rings and processes that nobody describes are made up from `origin`.
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin, uint64_t ring_seq,
-                         const struct varve_record *record);
-/* Each may come more than once (then the last one counts; of call sites the first) and in any order, but a
- * call site comes after the modules and code objects of its frames. Of two recordings in one trace the one
- * whose trace_id comes first is taken, and records of processes that belong to the other are left out. */
-int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *process);
-int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end);
-int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread);
-int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end);
-int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *clock);
-int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_module *module);
-int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process, int32_t pid, uint32_t number);
-int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *code);
-int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *callsite);
-int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value);
-int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value);
-/// Any of these. An item of kind NONE is nothing.
+/// What the sink got, record or other; an item of kind NONE is nothing. In any order and more than once, but a call
+/// site comes after the modules and code objects of its frames.
+/// Records, with their flag SINKED or without, are put in the order of their ring's numbers; of equal numbers the first
+/// is taken, missing ones become a `lost` event and a row of `stats`. Rings and processes that nobody describes are
+/// made up from `origin`. Of all others the last one counts, of modules, code objects and call sites the first. Of two
+/// recordings in one trace the one whose trace_id comes first is taken, and records of processes that belong to the
+/// other are left out.
 int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_item *item);
 /// A row of `stats` of source 'lttng': what the sink itself says of its losses. Equal names are added up.
 int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_loss, uint64_t value);

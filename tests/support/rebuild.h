@@ -118,6 +118,10 @@ static inline const struct sink_provider *tape_provider(void)
 
 /* ---- playing it ---- */
 
+/* An item of kind `NAME`; what follows initializes its member. */
+#define PLAY(rebuild, NAME, ...) \
+    varve_rebuild_item(rebuild, &(struct varve_sink_item){VARVE_SINK_ITEM_##NAME, __VA_ARGS__})
+
 static inline void tape_play(struct varve_rebuild *rebuild, const struct varve_sink_item *items, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -190,7 +194,7 @@ static inline void play_mark(struct studio *studio, uint32_t process, uint32_t r
 {
     const struct varve_sink_origin origin = origin_of(process, ring);
     const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + number * 10 + ring, 0, number);
-    assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
+    assert_int_equal(PLAY(studio->rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
 }
 
 /* A LOST record of number `number` for `count` before it. */
@@ -199,7 +203,7 @@ static inline void play_lost(struct studio *studio, uint32_t process, uint32_t r
     const struct varve_sink_origin origin = origin_of(process, ring);
     struct varve_record record = hand_record(VARVE_KIND_LOST, 1000000 + number * 10 + ring, 0, count);
     record.size = count * 100;
-    assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
+    assert_int_equal(PLAY(studio->rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
 }
 
 #define TRACE_ID 77U /* of the recording that is meant */
@@ -208,7 +212,7 @@ static inline void play_clock(struct studio *studio, uint64_t trace_id)
 {
     for (uint64_t ticks = 1000000; ticks <= 2000000; ticks += 1000000) {
         const struct varve_sink_clock clock = {trace_id, ticks, (int64_t)ticks, (int64_t)ticks + 5};
-        assert_int_equal(varve_rebuild_clock(studio->rebuild, &clock), VARVE_OK);
+        assert_int_equal(PLAY(studio->rebuild, CLOCK, .of.clock = clock), VARVE_OK);
     }
 }
 
@@ -223,7 +227,7 @@ static inline void play_process(struct studio *studio, uint64_t trace_id, uint32
                                                 .start_ticks = 1000000,
                                                 .executable = name,
                                                 .command_line = name};
-    assert_int_equal(varve_rebuild_process(studio->rebuild, &reported), VARVE_OK);
+    assert_int_equal(PLAY(studio->rebuild, PROCESS, .of.process = reported), VARVE_OK);
 }
 
 /* Marks carry their number in arg; what the database says of them must agree. */

@@ -176,35 +176,34 @@ uint64_t varve_rebuild_events(const struct varve_rebuild *rebuild)
 
 /* ---- the recording as a whole ---- */
 
-int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *from)
+static void rebuild_take_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *from)
 {
-    if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, from->trace_id)) {
-        return rebuild->error;
+    if (!rebuild_is_ours(rebuild, from->trace_id)) {
+        return;
     }
-    if (!array_grow((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count + 1,
-                    sizeof(*rebuild->anchors))) {
-        return rebuild_keep_no_memory(rebuild);
+    if (!ARRAY_GROW(rebuild->anchors, rebuild->anchor_capacity, rebuild->anchor_count + 1)) {
+        rebuild_keep_no_memory(rebuild);
+        return;
     }
     rebuild->anchors[rebuild->anchor_count++] =
         (struct clock_anchor){.ticks = from->ticks, .mono_ns = from->mono_ns, .real_ns = from->real_ns};
-    return VARVE_OK;
 }
 
-static int text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
+static void text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
 {
     char *copy = strdup(from != NULL ? from : "");
     if (copy == NULL) {
-        return rebuild_keep_no_memory(rebuild);
+        rebuild_keep_no_memory(rebuild);
+        return;
     }
     free(*text);
     *text = copy;
-    return VARVE_OK;
 }
 
 /* The row of a key, a new one if there is none; NULL: an error is kept, or it is another recording's. */
 static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key)
 {
-    if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, trace_id)) {
+    if (!rebuild_is_ours(rebuild, trace_id)) {
         return NULL;
     }
     for (size_t i = 0; i < rebuild->meta_count; i++) {
@@ -212,31 +211,25 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
             return &rebuild->meta[i];
         }
     }
-    if (!array_grow((void **)&rebuild->meta, &rebuild->meta_capacity, rebuild->meta_count + 1,
-                    sizeof(*rebuild->meta))) {
+    char *copy = strdup(key);
+    if (copy == NULL || !ARRAY_GROW(rebuild->meta, rebuild->meta_capacity, rebuild->meta_count + 1)) {
+        free(copy);
         rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    struct rebuild_meta *meta = &rebuild->meta[rebuild->meta_count];
-    *meta = (struct rebuild_meta){.key = strdup(key)};
-    if (meta->key == NULL) {
-        rebuild_keep_no_memory(rebuild);
-        return NULL;
-    }
-    rebuild->meta_count++;
-    return meta;
+    rebuild->meta[rebuild->meta_count] = (struct rebuild_meta){.key = copy};
+    return &rebuild->meta[rebuild->meta_count++];
 }
 
-int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value)
+static void rebuild_take_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
     if (meta != NULL) {
         text_replace(rebuild, &meta->text, value);
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value)
+static void rebuild_take_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
     if (meta != NULL) {
@@ -244,7 +237,6 @@ int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id,
         meta->text = NULL;
         meta->integer = value;
     }
-    return rebuild->error;
 }
 
 int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_loss, uint64_t value)
@@ -259,16 +251,12 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
             return VARVE_OK;
         }
     }
-    if (!array_grow((void **)&rebuild->stats, &rebuild->stat_capacity, rebuild->stat_count + 1,
-                    sizeof(*rebuild->stats))) {
+    char *copy = strdup(name);
+    if (copy == NULL || !ARRAY_GROW(rebuild->stats, rebuild->stat_capacity, rebuild->stat_count + 1)) {
+        free(copy);
         return rebuild_keep_no_memory(rebuild);
     }
-    struct rebuild_stat *stat = &rebuild->stats[rebuild->stat_count];
-    *stat = (struct rebuild_stat){.name = strdup(name), .is_loss = is_loss, .value = value};
-    if (stat->name == NULL) {
-        return rebuild_keep_no_memory(rebuild);
-    }
-    rebuild->stat_count++;
+    rebuild->stats[rebuild->stat_count++] = (struct rebuild_stat){.name = copy, .is_loss = is_loss, .value = value};
     return VARVE_OK;
 }
 
@@ -301,8 +289,7 @@ static bool is_ring(const void *key_untyped, uint64_t number)
 static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
 {
     struct rebuild_process *process = calloc(1, sizeof(*process));
-    if (process == NULL || !array_grow((void **)&rebuild->processes, &rebuild->process_capacity,
-                                       rebuild->process_count + 1, sizeof(struct rebuild_process *))) {
+    if (process == NULL || !ARRAY_GROW(rebuild->processes, rebuild->process_capacity, rebuild->process_count + 1)) {
         free(process);
         return NULL;
     }
@@ -318,9 +305,6 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
 {
     const struct key key = {rebuild, {.process = number, .pid = pid}};
     uint64_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
-    if (rebuild->error != VARVE_OK) {
-        return NULL;
-    }
     if (number == 0 || number > REBUILD_PROCESS_LIMIT || pid <= 0) {
         rebuild->damaged++;
         return NULL;
@@ -342,8 +326,7 @@ static struct rebuild_ring *rebuild_ring_make(struct varve_rebuild *rebuild, con
                                               struct rebuild_process *process)
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
-    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity, rebuild->ring_count + 1,
-                                    sizeof(struct rebuild_ring *))) {
+    if (ring == NULL || !ARRAY_GROW(rebuild->rings, rebuild->ring_capacity, rebuild->ring_count + 1)) {
         free(ring);
         return NULL;
     }
@@ -388,38 +371,34 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
 
 /* ---- processes ---- */
 
-int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *from)
+static void rebuild_take_process(struct varve_rebuild *rebuild, const struct varve_sink_process *from)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, from->process, from->pid);
-    if (process == NULL) {
-        return rebuild->error;
-    }
-    process->is_described = true;
-    process->is_of_another = !rebuild_is_ours(rebuild, from->trace_id);
-    process->description = *from;
-    process->description.executable = process->description.command_line = NULL;
-    if (text_replace(rebuild, &process->executable, from->executable) == VARVE_OK) {
+    if (process != NULL) {
+        process->is_described = true;
+        process->is_of_another = !rebuild_is_ours(rebuild, from->trace_id);
+        process->description = *from;
+        process->description.executable = process->description.command_line = NULL;
+        text_replace(rebuild, &process->executable, from->executable);
         text_replace(rebuild, &process->command_line, from->command_line);
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end)
+static void rebuild_take_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, end->process, end->pid);
-    if (process == NULL) {
-        return rebuild->error;
+    if (process != NULL) {
+        process->has_end = true;
+        process->end = end->end;
+        text_replace(rebuild, &process->exec_path, end->exec_path);
     }
-    process->has_end = true;
-    process->end = end->end;
-    return text_replace(rebuild, &process->exec_path, end->exec_path);
 }
 
 /* ---- threads and records ---- */
 
-int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread)
+static void rebuild_take_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread)
 {
-    struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &thread->origin) : NULL;
+    struct rebuild_ring *ring = ring_of(rebuild, &thread->origin);
     if (ring != NULL) {
         const char *name = thread->name != NULL ? thread->name : "";
         ring->is_described = true;
@@ -428,35 +407,30 @@ int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_
         memset(ring->name, 0, sizeof(ring->name));
         memcpy(ring->name, name, strnlen(name, sizeof(ring->name)));
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end)
+static void rebuild_take_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end)
 {
-    struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &end->origin) : NULL;
+    struct rebuild_ring *ring = ring_of(rebuild, &end->origin);
     if (ring != NULL && end->emitted < REBUILD_NUMBER_LIMIT && end->lost < REBUILD_NUMBER_LIMIT) {
         ring->has_end = true;
         ring->end = *end;
     } else if (ring != NULL) {
         rebuild->damaged++;
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin, uint64_t ring_seq,
-                         const struct varve_record *record)
+static void rebuild_take_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
+                                uint64_t ring_seq, const struct varve_record *record)
 {
     struct varve_record taken = *record;
-    if (rebuild->error != VARVE_OK) {
-        return rebuild->error;
-    }
     if (ring_seq == 0 || ring_seq >= REBUILD_NUMBER_LIMIT) {
         rebuild->damaged++;
-        return VARVE_OK;
+        return;
     }
     struct rebuild_ring *ring = ring_of(rebuild, origin);
     if (ring == NULL) {
-        return rebuild->error;
+        return;
     }
     taken.dev_seq_kind_flags &= ~(uint64_t)(0xffU & ~VARVE_FLAGS_STORED);
     rebuild->events++;
@@ -466,39 +440,58 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
     }
     struct varve_message message;
     int code = rebuild_ring_add(rebuild, ring, ring_seq, &taken, &message);
-    return code == VARVE_OK ? VARVE_OK : rebuild_keep(rebuild, code, &message);
+    rebuild_keep(rebuild, code, &message);
+}
+
+static void rebuild_take_item(struct varve_rebuild *rebuild, const struct varve_sink_item *item)
+{
+    switch (item->kind) {
+    case VARVE_SINK_ITEM_NONE:
+        break;
+    case VARVE_SINK_ITEM_RECORD:
+        rebuild_take_record(rebuild, &item->of.record.origin, item->of.record.ring_seq, &item->of.record.record);
+        break;
+    case VARVE_SINK_ITEM_PROCESS:
+        rebuild_take_process(rebuild, &item->of.process);
+        break;
+    case VARVE_SINK_ITEM_PROCESS_END:
+        rebuild_take_process_end(rebuild, &item->of.process_end);
+        break;
+    case VARVE_SINK_ITEM_THREAD:
+        rebuild_take_thread(rebuild, &item->of.thread);
+        break;
+    case VARVE_SINK_ITEM_THREAD_END:
+        rebuild_take_thread_end(rebuild, &item->of.thread_end);
+        break;
+    case VARVE_SINK_ITEM_CLOCK:
+        rebuild_take_clock(rebuild, &item->of.clock);
+        break;
+    case VARVE_SINK_ITEM_MODULE:
+        rebuild_module(rebuild, &item->of.module);
+        break;
+    case VARVE_SINK_ITEM_MODULE_GONE:
+        rebuild_module_gone(rebuild, item->of.module_gone.process, item->of.module_gone.pid,
+                            item->of.module_gone.number);
+        break;
+    case VARVE_SINK_ITEM_CODE:
+        rebuild_code(rebuild, &item->of.code);
+        break;
+    case VARVE_SINK_ITEM_CALLSITE:
+        rebuild_callsite(rebuild, &item->of.callsite);
+        break;
+    case VARVE_SINK_ITEM_META_TEXT:
+        rebuild_take_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.text);
+        break;
+    case VARVE_SINK_ITEM_META_INTEGER:
+        rebuild_take_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.value);
+        break;
+    }
 }
 
 int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_item *item)
 {
-    switch (item->kind) {
-    case VARVE_SINK_ITEM_RECORD:
-        return varve_rebuild_record(rebuild, &item->of.record.origin, item->of.record.ring_seq,
-                                    &item->of.record.record);
-    case VARVE_SINK_ITEM_PROCESS:
-        return varve_rebuild_process(rebuild, &item->of.process);
-    case VARVE_SINK_ITEM_PROCESS_END:
-        return varve_rebuild_process_end(rebuild, &item->of.process_end);
-    case VARVE_SINK_ITEM_THREAD:
-        return varve_rebuild_thread(rebuild, &item->of.thread);
-    case VARVE_SINK_ITEM_THREAD_END:
-        return varve_rebuild_thread_end(rebuild, &item->of.thread_end);
-    case VARVE_SINK_ITEM_CLOCK:
-        return varve_rebuild_clock(rebuild, &item->of.clock);
-    case VARVE_SINK_ITEM_MODULE:
-        return varve_rebuild_module(rebuild, &item->of.module);
-    case VARVE_SINK_ITEM_MODULE_GONE:
-        return varve_rebuild_module_gone(rebuild, item->of.module_gone.process, item->of.module_gone.pid,
-                                         item->of.module_gone.number);
-    case VARVE_SINK_ITEM_CODE:
-        return varve_rebuild_code(rebuild, &item->of.code);
-    case VARVE_SINK_ITEM_CALLSITE:
-        return varve_rebuild_callsite(rebuild, &item->of.callsite);
-    case VARVE_SINK_ITEM_META_TEXT:
-        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.text);
-    case VARVE_SINK_ITEM_META_INTEGER:
-        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.value);
-    default:
-        return VARVE_OK;
+    if (rebuild->error == VARVE_OK) {
+        rebuild_take_item(rebuild, item);
     }
+    return rebuild->error;
 }

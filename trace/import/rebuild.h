@@ -13,6 +13,7 @@
 #include "base/hash_index.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/collector_clock.h"
+#include "trace/format/callsite_format.h"
 #include "trace/format/ring_format.h"
 #include "trace/record.h"
 #include "trace/sink.h"
@@ -35,8 +36,10 @@ struct rebuild_bits {
     size_t word_count;
 };
 
+#define REBUILD_TAGS (CALLSITE_FILE_TAG_STACK + 1U)
+
 struct rebuild_callsites {
-    struct rebuild_bits modules, gone, codes, callsites;
+    struct rebuild_bits seen[REBUILD_TAGS]; /* by tag of the entry */
     bool has_file;
 };
 
@@ -47,6 +50,11 @@ struct rebuild_callsites_buffer {
     uint64_t file; /* number of the process they belong to */
 };
 
+/* Entries; one that comes again is nothing. Errors are kept by the rebuild. */
+void rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_module *from);
+void rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process, int32_t pid, uint32_t number);
+void rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *from);
+void rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *from);
 /// Write what is gathered; an error is kept by the rebuild.
 int rebuild_callsites_flush(struct varve_rebuild *rebuild);
 void rebuild_callsites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes);

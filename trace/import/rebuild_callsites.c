@@ -25,10 +25,9 @@ void rebuild_callsites_path(const struct varve_rebuild *rebuild, uint64_t file, 
 
 void rebuild_callsites_drop(struct rebuild_callsites *callsites)
 {
-    free(callsites->modules.words);
-    free(callsites->gone.words);
-    free(callsites->codes.words);
-    free(callsites->callsites.words);
+    for (unsigned tag = 0; tag < REBUILD_TAGS; tag++) {
+        free(callsites->seen[tag].words);
+    }
 }
 
 /* ---- entries ---- */
@@ -84,103 +83,83 @@ static size_t text_bytes(const char *text)
     return text != NULL ? strnlen(text, TEXT_BYTES_MAX) : 0;
 }
 
-/* The process of an entry that is new; NULL: it is not, or makes no sense, or an error is kept. */
-static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uint32_t number, int32_t pid,
-                                              size_t bits_offset, uint32_t entry_number)
+/* Room for an entry of `bytes` that did not come before, numbered `number` among those of its tag; NULL: it did, or
+ * makes no sense, or an error is kept. */
+static uint8_t *entry_new(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid, uint32_t tag,
+                          uint32_t number, size_t bytes)
 {
-    struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
-    uint64_t bit = UINT64_C(1) << entry_number % 64;
+    struct rebuild_process *process = rebuild_process_of(rebuild, process_number, pid);
+    uint64_t bit = UINT64_C(1) << number % 64;
     if (process == NULL) {
         return NULL;
     }
-    if (entry_number > CALLSITE_FILE_NUMBER_MAX) {
+    if (number > CALLSITE_FILE_NUMBER_MAX) {
         rebuild->damaged++;
         return NULL;
     }
-    struct rebuild_bits *bits = (struct rebuild_bits *)((char *)&process->callsites + bits_offset);
-    if (!array_cover((void **)&bits->words, &bits->word_count, entry_number / 64, sizeof(*bits->words))) {
+    struct rebuild_bits *seen = &process->callsites.seen[tag];
+    if (!ARRAY_COVER(seen->words, seen->word_count, number / 64)) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    bool was_set = (bits->words[entry_number / 64] & bit) != 0;
-    bits->words[entry_number / 64] |= bit;
-    return was_set ? NULL : process;
+    bool is_new = (seen->words[number / 64] & bit) == 0;
+    seen->words[number / 64] |= bit;
+    return is_new ? entry_begin(rebuild, process, tag, bytes) : NULL;
 }
-
-#define PROCESS_OF_NEW(rebuild, from, bits, entry_number) \
-    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_callsites, bits), entry_number)
 
 /* ---- entries of each kind ---- */
 
-int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_module *from)
+void rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_module *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, modules, from->number);
-    size_t path_bytes = text_bytes(from->path);
-    struct callsite_file_module module = {.base = from->base,
-                                          .end = from->end,
-                                          .bias = from->bias,
-                                          .number = from->number,
-                                          .path_bytes = (uint16_t)path_bytes};
-    if (from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX) {
-        module.build_id_bytes = (uint16_t)from->build_id_bytes;
-    }
-    uint8_t *at = NULL;
-    if (process != NULL) {
-        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE,
-                         sizeof(module) + module.build_id_bytes + path_bytes);
-    }
+    bool has_build_id = from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX;
+    const struct callsite_file_module module = {.base = from->base,
+                                                .end = from->end,
+                                                .bias = from->bias,
+                                                .number = from->number,
+                                                .build_id_bytes = has_build_id ? (uint16_t)from->build_id_bytes : 0,
+                                                .path_bytes = (uint16_t)text_bytes(from->path)};
+    uint8_t *at = entry_new(rebuild, from->process, from->pid, CALLSITE_FILE_TAG_MODULE, from->number,
+                            sizeof(module) + module.build_id_bytes + module.path_bytes);
     if (at != NULL) {
         at = rebuild_callsites_put(at, &module, sizeof(module));
         at = rebuild_callsites_put(at, from->build_id, module.build_id_bytes);
-        rebuild_callsites_put(at, from->path, path_bytes);
+        rebuild_callsites_put(at, from->path, module.path_bytes);
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid, uint32_t number)
+void rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process, int32_t pid, uint32_t number)
 {
-    struct rebuild_process *process =
-        process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_callsites, gone), number);
     const struct callsite_file_gone gone = {.number = number};
-    uint8_t *at = process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
+    uint8_t *at = entry_new(rebuild, process, pid, CALLSITE_FILE_TAG_MODULE_GONE, number, sizeof(gone));
     if (at != NULL) {
         rebuild_callsites_put(at, &gone, sizeof(gone));
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *from)
+void rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, codes, from->code);
     const struct callsite_file_code code = {.code = from->code,
                                             .first_line = from->first_line,
                                             .name_bytes = (uint16_t)text_bytes(from->function),
                                             .file_bytes = (uint16_t)text_bytes(from->file)};
-    uint8_t *at = NULL;
-    if (process != NULL) {
-        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
-    }
+    uint8_t *at = entry_new(rebuild, from->process, from->pid, CALLSITE_FILE_TAG_CODE, from->code,
+                            sizeof(code) + code.name_bytes + code.file_bytes);
     if (at != NULL) {
         at = rebuild_callsites_put(at, &code, sizeof(code));
         at = rebuild_callsites_put(at, from->function, code.name_bytes);
         rebuild_callsites_put(at, from->file, code.file_bytes);
     }
-    return rebuild->error;
 }
 
-int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *from)
+void rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, callsites, from->callsite);
     uint32_t native_count = from->native_count < CALLSITE_FILE_DEPTH_MAX ? from->native_count : CALLSITE_FILE_DEPTH_MAX;
     uint32_t python_count = from->python_count < CALLSITE_FILE_DEPTH_MAX ? from->python_count : CALLSITE_FILE_DEPTH_MAX;
     const struct callsite_file_stack callsite = {
         .callsite = from->callsite, .native_count = (uint16_t)native_count, .python_count = (uint16_t)python_count};
-    uint8_t *at = NULL;
-    if (process != NULL) {
-        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_STACK,
-                         sizeof(callsite) + native_count * sizeof(*from->native) +
-                             python_count * sizeof(struct callsite_file_python));
-    }
+    uint8_t *at = entry_new(rebuild, from->process, from->pid, CALLSITE_FILE_TAG_STACK, from->callsite,
+                            sizeof(callsite) + native_count * sizeof(*from->native) +
+                                python_count * sizeof(struct callsite_file_python));
     if (at != NULL) {
         at = rebuild_callsites_put(at, &callsite, sizeof(callsite));
         at = rebuild_callsites_put(at, from->native, native_count * sizeof(*from->native));
@@ -189,5 +168,4 @@ int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sin
             at = rebuild_callsites_put(at, &python, sizeof(python));
         }
     }
-    return rebuild->error;
 }

@@ -67,8 +67,8 @@ struct store_ring_position {
 
 /// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After
 /// an error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated. In a private
-/// database a thread does it, which is waited for before anything else is written but events: an error may come late, and
-/// then stays.
+/// database a thread does it, which is waited for before anything else is written but events: an error may come late,
+/// and then stays.
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
 

@@ -212,8 +212,8 @@ void rows_forget_symbols(struct store *store);
 int writer_begin(struct store *store, struct varve_message *message);
 /// After an error: roll back, and remember to repeat. Returns its code.
 int writer_fail(struct store *store, const char *what, struct varve_message *message);
-/// Insert what the image holds, in the open transaction, and commit; image and log are empty then. In a private database
-/// that goes on behind the caller, and writer_wait or the next writer_begin says what became of it.
+/// Insert what the image holds, in the open transaction, and commit; image and log are empty then. In a private
+/// database that goes on behind the caller, and writer_wait or the next writer_begin says what became of it.
 int writer_commit(struct store *store, struct varve_message *message);
 /// Until the connection is the caller's.
 int writer_wait(struct store *store, struct varve_message *message);

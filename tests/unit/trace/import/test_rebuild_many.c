@@ -31,9 +31,9 @@ TEST(test_ten_thousand_processes)
                                                     .command_line = "cc -c file.c"};
         const struct varve_sink_process_end end = {process, reported.pid, VARVE_SINK_END_EXITED, ""};
         const struct varve_sink_callsite callsite = {.process = process, .pid = reported.pid, .callsite = 1};
-        assert_int_equal(varve_rebuild_process(studio.rebuild, &reported), VARVE_OK);
-        assert_int_equal(varve_rebuild_process_end(studio.rebuild, &end), VARVE_OK);
-        assert_int_equal(varve_rebuild_callsite(studio.rebuild, &callsite), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, PROCESS, .of.process = reported), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, PROCESS_END, .of.process_end = end), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, CALLSITE, .of.callsite = callsite), VARVE_OK);
     }
     for (uint64_t number = 1; number <= 3; number++) {
         for (uint32_t process = 1; process <= processes; process++) {
@@ -65,7 +65,7 @@ static void play_noise(struct studio *studio, uint64_t *seed, uint32_t ring, uin
     record.size = random_next(seed);
     record.requested = random_next(seed);
     record.id_stream = number | random_next(seed) << 48;
-    assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
+    assert_int_equal(PLAY(studio->rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
 }
 
 /* All threads at once, record by record; a few of each come late. More than what is kept in memory. */
@@ -116,7 +116,7 @@ TEST(test_one_after_the_other)
         for (uint64_t number = 1; number <= 50; number++) {
             const struct varve_record record =
                 hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + ring * 100 + number * 200, 0, number);
-            assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, number, &record), VARVE_OK);
+            assert_int_equal(PLAY(studio.rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
         }
     }
     studio_finish(&studio);
@@ -246,7 +246,7 @@ TEST(test_no_space)
         for (uint64_t number = 1; code == VARVE_OK && number <= 100000; number++) {
             const struct varve_sink_origin origin = origin_of(1, 1);
             const struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, 1000000 + number, number * 64, 0);
-            code = varve_rebuild_record(studio.rebuild, &origin, number, &record);
+            code = PLAY(studio.rebuild, RECORD, .of.record = {origin, number, record});
         }
         if (code != VARVE_OK) { /* sticks */
             assert_int_equal(varve_rebuild_stat(studio.rebuild, "x", false, 1), code);

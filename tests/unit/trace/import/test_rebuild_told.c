@@ -43,23 +43,23 @@ static void play_word(struct studio *studio, const char *at)
     for (uint64_t number = from; what == 'm' && number <= to; number++) {
         const struct varve_record record =
             hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + number * 10 + second, 0, number);
-        assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
+        assert_int_equal(PLAY(studio->rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
     }
     if (what == 'l') {
         play_lost(studio, (uint32_t)first, (uint32_t)second, from, count);
     } else if (what == 'e') {
         const struct varve_sink_thread_end end = {origin_of(1, (uint32_t)first), from, count, count * 100};
-        assert_int_equal(varve_rebuild_thread_end(studio->rebuild, &end), VARVE_OK);
+        assert_int_equal(PLAY(studio->rebuild, THREAD_END, .of.thread_end = end), VARVE_OK);
     } else if (what == 't') {
         const struct varve_sink_thread thread = {origin_of(1, (uint32_t)first), 1000500, "silent"};
-        assert_int_equal(varve_rebuild_thread(studio->rebuild, &thread), VARVE_OK);
+        assert_int_equal(PLAY(studio->rebuild, THREAD, .of.thread = thread), VARVE_OK);
     } else if (what == 'c') {
         play_clock(studio, first);
     } else if (what == 'p') {
         play_process(studio, first, (uint32_t)second, (int32_t)pid, name);
     } else if (what == 'i') {
-        assert_int_equal(varve_rebuild_meta_text(studio->rebuild, first, "command", name), VARVE_OK);
-        assert_int_equal(varve_rebuild_meta_integer(studio->rebuild, first, "complete", 1), VARVE_OK);
+        assert_int_equal(PLAY(studio->rebuild, META_TEXT, .of.meta = {first, "command", name, 0}), VARVE_OK);
+        assert_int_equal(PLAY(studio->rebuild, META_INTEGER, .of.meta = {first, "complete", NULL, 1}), VARVE_OK);
     }
 }
 
@@ -161,10 +161,10 @@ TEST(test_first_of_equal_ones)
         struct varve_sink_origin origin = origin_of(1, 0);
         struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + numbers[i], 0, i);
         origin.tid = 100 + (int32_t)numbers[i];
-        assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, numbers[i], &record), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, RECORD, .of.record = {origin, numbers[i], record}), VARVE_OK);
         origin.ring = 1;
         record.arg = numbers[i] + 1;
-        assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, numbers[i] + 1, &record), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, RECORD, .of.record = {origin, numbers[i] + 1, record}), VARVE_OK);
     }
     play_mark(&studio, 1, 1, 1);
     studio_finish(&studio);
@@ -181,7 +181,7 @@ TEST(test_anchors_shuffled)
     struct varve_sink_clock clock = {TRACE_ID, 3000000, 30000000, 7};
     studio_open(&studio);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
-    assert_int_equal(varve_rebuild_clock(studio.rebuild, &clock), VARVE_OK);
+    assert_int_equal(PLAY(studio.rebuild, CLOCK, .of.clock = clock), VARVE_OK);
     play_clock(&studio, TRACE_ID);
     play_clock(&studio, TRACE_ID);
     play_word(&studio, "m1.1:1-100");
@@ -197,12 +197,12 @@ TEST(test_ticks_of_zero)
     struct studio studio;
     const struct varve_sink_process_end end = {1, 1001, VARVE_SINK_END_EXITED, ""};
     studio_open(&studio);
-    assert_int_equal(varve_rebuild_process_end(studio.rebuild, &end), VARVE_OK);
+    assert_int_equal(PLAY(studio.rebuild, PROCESS_END, .of.process_end = end), VARVE_OK);
     for (uint32_t ring = 1; ring <= 300; ring++) {
         const struct varve_sink_origin origin = origin_of(ring == 1 || ring > 250 ? 1 : 2, ring);
         for (uint64_t number = 1; number <= 20; number++) {
             const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, (ring - 1) * 100000, 0, number);
-            assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, number, &record), VARVE_OK);
+            assert_int_equal(PLAY(studio.rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
         }
     }
     studio_finish(&studio);
@@ -244,14 +244,14 @@ static void play_module(struct studio *studio, uint32_t number, uint64_t base, c
                                              .build_id_bytes = 2,
                                              .build_id = build_id,
                                              .path = path};
-    assert_int_equal(varve_rebuild_module(studio->rebuild, &module), VARVE_OK);
+    assert_int_equal(PLAY(studio->rebuild, MODULE, .of.module = module), VARVE_OK);
 }
 
 static void play_callsite(struct studio *studio, uint32_t number, uint64_t pc)
 {
     const struct varve_sink_callsite callsite = {
         .process = 1, .pid = 1001, .callsite = number, .native_count = 1, .native = &pc};
-    assert_int_equal(varve_rebuild_callsite(studio->rebuild, &callsite), VARVE_OK);
+    assert_int_equal(PLAY(studio->rebuild, CALLSITE, .of.callsite = callsite), VARVE_OK);
 }
 
 /* All of it from the beginning each time, as when a second trace is started. */
@@ -263,7 +263,7 @@ TEST(test_call_sites_reported_again)
     for (unsigned turn = 0; turn < 3; turn++) {
         play_module(&studio, 0, 0x1000, "/lib/libone.so");
         play_callsite(&studio, 1, 0x1100);
-        assert_int_equal(varve_rebuild_module_gone(studio.rebuild, 1, 1001, 0), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, MODULE_GONE, .of.module_gone = {1, 1001, 0}), VARVE_OK);
         play_module(&studio, 1, 0x1000, "/lib/libtwo.so");
         play_callsite(&studio, 2, 0x1100);
     }
@@ -272,7 +272,7 @@ TEST(test_call_sites_reported_again)
         const struct varve_sink_origin origin = origin_of(1, 1);
         record.callsite = number;
         record.addr += 64;
-        assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, number, &record), VARVE_OK);
+        assert_int_equal(PLAY(studio.rebuild, RECORD, .of.record = {origin, number, record}), VARVE_OK);
     }
     studio_finish(&studio);
     studio_rows(&studio, "SELECT name FROM stats WHERE severity = 'error'", "");
