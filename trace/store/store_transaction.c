@@ -7,7 +7,6 @@
 
 #include "base/grown_array.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "trace/store/schema.h"
 
 #include "statements_generated.h"
@@ -165,55 +164,11 @@ int writer_begin(struct store *store, struct varve_message *message)
     return error;
 }
 
-static bool image_commit(struct store *store, struct store_image *image)
-{
-    return image_insert(store->db, image) == SQLITE_OK &&
-           sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
-}
-
-static void *image_commit_behind(void *context)
-{
-    struct store *store = context;
-    /* The message is made here: SQLite's reasons are those of the last call of the connection. */
-    if (!image_commit(store, store->behind.image)) {
-        store->behind.error = schema_error(store->db, store->path, "cannot write", &store->behind.message);
-    }
-    return NULL;
-}
-
-int writer_wait(struct store *store, struct varve_message *message)
-{
-    struct store_behind *behind = &store->behind;
-    if (behind->is_running) {
-        pthread_join(behind->thread, NULL);
-        behind->is_running = false;
-        image_clear(behind->image);
-    }
-    if (behind->error != VARVE_OK && message != NULL) {
-        *message = behind->message;
-    }
-    return behind->error;
-}
-
-/* Hand the image over, and go on with the other one. There is no rollback, so nothing is kept to be repeated. */
-static void commit_hand_over(struct store *store)
-{
-    struct store_behind *behind = &store->behind;
-    struct store_image *filled = store->image;
-    store->image = behind->image;
-    behind->image = filled;
-    behind->is_running = thread_start(&behind->thread, image_commit_behind, store) == 0;
-    if (!behind->is_running) {
-        image_commit_behind(store);
-        image_clear(filled);
-    }
-}
-
 int writer_commit(struct store *store, struct varve_message *message)
 {
     if (store->behind.image != NULL) {
-        commit_hand_over(store);
-    } else if (image_commit(store, store->image)) {
+        commit_behind(store);
+    } else if (commit_image(store, store->image)) {
         image_clear(store->image);
     } else {
         return writer_fail(store, "cannot write", message);

@@ -217,6 +217,10 @@ int writer_fail(struct store *store, const char *what, struct varve_message *mes
 int writer_commit(struct store *store, struct varve_message *message);
 /// Until the connection is the caller's.
 int writer_wait(struct store *store, struct varve_message *message);
+/// Insert the image in the open transaction, and commit. False: SQLite has the reason.
+bool commit_image(struct store *store, struct store_image *image);
+/// The same behind the caller, who goes on with the other image.
+void commit_behind(struct store *store);
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);
 
 #endif
