@@ -136,4 +136,20 @@ struct callsites {
     void *listener_context;
 };
 
+static inline struct callsites_process *process_of(const struct callsites *callsites, uint32_t process_id)
+{
+    return process_id < callsites->process_capacity ? callsites->processes[process_id] : NULL;
+}
+
+static inline uint32_t numbers_find(const struct callsites_numbers *numbers, uint32_t number)
+{
+    return number < numbers->capacity ? numbers->ours[number] : 0;
+}
+
+/// Read on in the file of a process: to its end, or until it has call site `wanted`, if that is not 0.
+void callsites_process_read(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                            uint32_t wanted);
+/// What the process had no room for, as one call site with one frame; 0 without memory.
+uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_process *process, uint32_t process_id);
+
 #endif
