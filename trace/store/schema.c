@@ -125,7 +125,7 @@ int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_
     sqlite3_busy_timeout(db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
     int error = schema_execute(db, path, sql_connection_settings, "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
-     * batch must be looked at again in each transaction. */
+     * image must be looked at again in each transaction. */
     VARVE_THEN(error, schema_execute(db, path, is_private ? sql_journal_private : sql_journal_log,
                                      "cannot open the database", message));
     return error;
