@@ -162,6 +162,11 @@ INSERT INTO stream_stat(process_id, domain, device, stream, allocations, frees, 
     SELECT process_id, domain, device, stream, count(*) FILTER (WHERE delta > 0), count(*) FILTER (WHERE delta < 0),
         sum(delta) FILTER (WHERE delta > 0), sum(delta), max(live) FROM running GROUP BY process_id, domain, device,
             stream;
+-- Of CUPTI's domain there are totals only.
+DELETE FROM sample WHERE domain = 7;
+DELETE FROM size_stat WHERE domain = 7;
+DELETE FROM callsite_stat WHERE domain = 7;
+DELETE FROM stream_stat WHERE domain = 7;
 INSERT INTO device_event(seq, kind) SELECT seq, kind FROM event WHERE kind IN (57, 58, 60, 63) OR kind BETWEEN 37 AND
     56;
 INSERT INTO device_memory(seq, ts_ns, process_id, device, total_bytes, free_bytes, live_bytes)
