@@ -82,9 +82,8 @@ static void print_figures(FILE *out, const struct diff *diff)
         {"kind", false}, {"in both", true}, {"only in A", true}, {"only in B", true}, {"differing", true},
     };
     static const struct table_column fields[] = {{"field", false}, {"differs in events", true}};
-    print_count_table(out, diff, "SELECT * FROM kind_total ORDER BY rowid", kinds, sizeof(kinds) / sizeof(kinds[0]));
-    print_count_table(out, diff, "SELECT * FROM field_total ORDER BY rowid", fields,
-                      sizeof(fields) / sizeof(fields[0]));
+    print_count_table(out, diff, sql_diff_kinds, kinds, sizeof(kinds) / sizeof(kinds[0]));
+    print_count_table(out, diff, sql_diff_fields, fields, sizeof(fields) / sizeof(fields[0]));
     print_lines(out, diff, "", "SELECT line FROM callsite_line", 0);
 }
 
@@ -144,8 +143,7 @@ static void print_details(FILE *out, const struct diff *diff, int64_t place)
 static void print_list(FILE *out, const struct diff *diff)
 {
     struct cursor listed;
-    cursor_open(&listed, diff->two,
-                "SELECT place, head, seq_b FROM listed_head JOIN listed l ON l.rowid = place ORDER BY place");
+    cursor_open(&listed, diff->two, sql_diff_heads);
     while (cursor_next(&listed)) {
         format_print_safe(out, cursor_name(&listed, 1));
         if (cursor_is_null(&listed, 2)) {
@@ -258,9 +256,7 @@ static struct cJSON *list_json(const struct diff *diff)
 {
     struct cJSON *array = json_array();
     struct cursor listed;
-    cursor_open(
-        &listed, diff->two,
-        "SELECT what, process_id, ring, first, last, kind, seq_a, seq_b, seq, rowid FROM listed ORDER BY rowid");
+    cursor_open(&listed, diff->two, sql_diff_listed);
     while (cursor_next(&listed)) {
         struct cJSON *object = cursor_json(&listed, 5);
         bool differs = !cursor_is_null(&listed, 7);
@@ -304,8 +300,8 @@ void diff_events_json(FILE *out, const struct diff *diff)
         json_add(object, "a", diff_trace_json(diff, DIFF_A));
         json_add(object, "b", diff_trace_json(diff, DIFF_B));
         cursor_json_add(object, &verdict, 1, 5);
-        json_add(object, "kinds", query_json(diff->two, "SELECT * FROM kind_total ORDER BY rowid", 0));
-        json_add(object, "fields", names_json(diff, "SELECT * FROM field_total ORDER BY rowid", 0));
+        json_add(object, "kinds", query_json(diff->two, sql_diff_kinds, 0));
+        json_add(object, "fields", names_json(diff, sql_diff_fields, 0));
         cursor_json_add(object, &verdict, 6, 3);
         json_add(object, "differences", list_json(diff));
         json_bool(object, "with_tables", diff->with_tables);

@@ -238,3 +238,13 @@ SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, na
 -- statement sql_leak_views_dropped
 PRAGMA query_only = 0; DROP VIEW IF EXISTS temp.leak_moment;DROP VIEW IF EXISTS temp.leak_tenth; DROP VIEW IF EXISTS
     temp.leak_line
+
+-- Of the comparison event by event (diff_events.sql).
+-- statement sql_diff_kinds
+SELECT * FROM kind_total ORDER BY rowid
+-- statement sql_diff_fields
+SELECT * FROM field_total ORDER BY rowid
+-- statement sql_diff_heads
+SELECT place, head, seq_b FROM listed_head JOIN listed l ON l.rowid = place ORDER BY place
+-- statement sql_diff_listed
+SELECT what, process_id, ring, first, last, kind, seq_a, seq_b, seq, rowid FROM listed ORDER BY rowid
