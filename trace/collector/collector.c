@@ -224,7 +224,8 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         return VARVE_ERROR_NO_MEMORY;
     }
     size_t count = gather_positions(collector, positions);
-    int error = callsites_commit(collector->callsites, collector->store);
+    int error = store_wait(collector->store, message);
+    VARVE_THEN(error, callsites_commit(collector->callsites, collector->store));
     VARVE_THEN(error, store_anchors(collector));
     VARVE_THEN(error, collect_execs_store(collector));
     VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));

@@ -222,10 +222,14 @@ void varve_writer_abandon(struct varve_writer *writer)
 
 /* ---- rows ---- */
 
-/* Keep the first error. Rows of the store have no reason but their code. */
+/* Keep the first error. Rows of the store have no reason but their code, or that of a commit before them. */
 static int database_writer_keep(struct varve_writer *writer, int code, const char *what)
 {
-    if (code != VARVE_OK && writer->error == VARVE_OK) {
+    if (code == VARVE_OK || writer->error != VARVE_OK) {
+        return writer->error;
+    }
+    writer->error = writer->store != NULL ? store_wait(writer->store, &writer->message) : VARVE_OK;
+    if (writer->error == VARVE_OK) {
         writer->error = code;
         varve_message_set(&writer->message, code, "%s: %s cannot be written: %s", writer->path, what,
                           varve_strerror(code));

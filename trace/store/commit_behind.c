@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
+#include "trace/store/store.h"
 
 #include <pthread.h>
 
@@ -28,7 +29,7 @@ static void *image_commit_behind(void *context)
     return NULL;
 }
 
-int writer_wait(struct store *store, struct varve_message *message)
+int store_wait(struct store *store, struct varve_message *message)
 {
     struct store_behind *behind = &store->behind;
     if (behind->is_running) {

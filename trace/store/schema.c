@@ -259,9 +259,14 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
                                  "it can go on with it",
                                  path, (long long)version, VARVE_DATABASE_SCHEMA_VERSION);
     }
-    /* Columns and tables may be added without another version, which matters to those who write all of them. */
-    error = schema_query(db, path, sql_all_columns, &tables, message);
-    if (error == VARVE_OK && tables == 0) {
+    return VARVE_OK;
+}
+
+int schema_verify_columns(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    int64_t has_all = 0;
+    int error = schema_query(db, path, sql_all_columns, &has_all, message);
+    if (error == VARVE_OK && has_all == 0) {
         return varve_message_set(
             message, VARVE_ERROR_VERSION,
             "%s: some of its tables are of an older varve: only the varve that began it can go on with it", path);

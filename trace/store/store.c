@@ -114,7 +114,7 @@ void store_keep(struct store *store, bool events, bool allocations)
 uint64_t store_bytes(struct store *store)
 {
     int64_t bytes = 0;
-    (void)writer_wait(store, NULL);
+    (void)store_wait(store, NULL);
     (void)schema_query(store->db, store->path, sql_bytes, &bytes, NULL);
     return (uint64_t)bytes;
 }
@@ -260,7 +260,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     VARVE_THEN(error, statistics_gather(store, message));
     VARVE_THEN(error, writer_execute(store, sql_complete, message));
     VARVE_THEN(error, store_commit(store, NULL, 0, message));
-    VARVE_THEN(error, writer_wait(store, message));
+    VARVE_THEN(error, store_wait(store, message));
     store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->drops_events) {
@@ -326,6 +326,9 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int64_t symbol_last = 0;
     bool is_empty = mode != STORE_RESUME;
     int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
+    if (error == VARVE_OK && !is_empty) {
+        error = schema_verify_columns(store->db, store->path, message);
+    }
     VARVE_THEN(error, schema_pragmas(store->db, store->path, store->is_private, message));
     if (error == VARVE_OK && is_empty) {
         error = schema_create(store->db, store->path, message);
@@ -389,7 +392,7 @@ void store_close(struct store *store)
     if (store == NULL) {
         return;
     }
-    (void)writer_wait(store, NULL);
+    (void)store_wait(store, NULL);
     /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);

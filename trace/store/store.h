@@ -71,6 +71,9 @@ struct store_ring_position {
 /// and then stays.
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
+/// Until that thread has ended. Returns the error of the first commit that failed, with its reason in `message`, which
+/// may be NULL.
+int store_wait(struct store *store, struct varve_message *message);
 
 /// The program is over: from here on, if nobody reads the database now, nobody can before store_finish, and what is
 /// written goes straight into its file rather than by way of a log.

@@ -8,11 +8,11 @@
 #include "base/grown_array.h"
 #include "base/error.h"
 #include "trace/store/schema.h"
+#include "trace/store/store.h"
 
 #include "statements_generated.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- statements ---- */
@@ -147,7 +147,7 @@ int writer_begin(struct store *store, struct varve_message *message)
     if (store->is_in_transaction) {
         return VARVE_OK;
     }
-    int error = writer_wait(store, message);
+    int error = store_wait(store, message);
     if (error != VARVE_OK) {
         return error;
     }

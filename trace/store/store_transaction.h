@@ -153,7 +153,7 @@ struct store_allocations {
 };
 
 /* The commit of a private database: a thread inserts one image while the other one is filled, and has the connection
- * until it ends. Whoever needs the connection then waits for it (writer_wait). */
+ * until it ends. Whoever needs the connection then waits for it (store_wait). */
 struct store_behind {
     struct store_image *image; /* NULL: commits are made by the caller */
     bool is_running;
@@ -213,10 +213,8 @@ int writer_begin(struct store *store, struct varve_message *message);
 /// After an error: roll back, and remember to repeat. Returns its code.
 int writer_fail(struct store *store, const char *what, struct varve_message *message);
 /// Insert what the image holds, in the open transaction, and commit; image and log are empty then. In a private
-/// database that goes on behind the caller, and writer_wait or the next writer_begin says what became of it.
+/// database that goes on behind the caller, and store_wait or the next writer_begin says what became of it.
 int writer_commit(struct store *store, struct varve_message *message);
-/// Until the connection is the caller's.
-int writer_wait(struct store *store, struct varve_message *message);
 /// Insert the image in the open transaction, and commit. False: SQLite has the reason.
 bool commit_image(struct store *store, struct store_image *image);
 /// The same behind the caller, who goes on with the other image.

@@ -120,6 +120,33 @@ TEST(test_error_comes_back)
     rmdir(making.folder);
 }
 
+/* The commit that fails goes on beside the caller: what is written next, of whatever kind, says why. */
+TEST(test_error_of_a_symbol)
+{
+    struct making making = making_begin();
+    struct varve_writer *writer = making.writer;
+    assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit limit = {.rlim_cur = 2 << 20, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    char name[32];
+    bool is_named = true;
+    for (uint64_t i = 3; is_named && i < EVENTS; i++) {
+        (void)events_write(writer, i, i + 1);
+        snprintf(name, sizeof(name), "function_%llu", (unsigned long long)i);
+        is_named = varve_writer_symbol(writer, &(struct varve_writer_symbol){.function = name}) != 0;
+    }
+    assert_false(is_named);
+    int end = varve_writer_finish(writer, NULL, NULL, &making.message);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(end, VARVE_ERROR_FULL);
+    assert_non_null(strstr(making.message.text, "trace.db"));
+    assert_null(strstr(making.message.text, "a symbol"));
+    rmdir(making.folder);
+}
+
 TEST(test_abandon)
 {
     struct making making = making_begin();
