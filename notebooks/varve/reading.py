@@ -163,7 +163,7 @@ def _explained(path: str, reason: str, timeout: float | None) -> TraceError:
     if reason == "interrupted":
         return TraceError(f"{path}: no end after {timeout:g} s of computing: open(path, timeout=SECONDS) gives it "
                           "more, None all it wants")
-    return TraceError(f"{path}: {reason}")
+    return TraceError(f"{path}: {' '.join(reason.split())}")  # names of a damaged schema may have lines
 
 
 # ---- what is asked ----

@@ -169,10 +169,18 @@ class Parquet(recording.Case):
             for at in range(len(data) // 3, len(data), 4096):
                 data[at:at + 64] = b"\xff" * 64
             target.write(data)
+        # SQLite's reason names what it can't read, with its lines.
+        lines = os.path.join(self.folder, "lines.db")
+        shutil.copy(self.path, lines)
+        connection = sqlite3.connect(lines)
+        connection.executescript("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET name = 'a' || char(10) || ')',"
+                                 " sql = 'CREATE VIEW a AS (' WHERE name = 'events'")
+        connection.close()
         for arguments, words in (((other, "--to", "parquet", "-o", self.out), ["not a trace"]),
                                  ((other + ".db", "--to", "arrow", "-o", self.out), ["No such file"]),
                                  ((self.path, "--to", "parquet"), ["-o FILE"]),
                                  ((damaged, "--to", "parquet", "-o", self.out), ["damaged.db"]),
+                                 ((lines, "--to", "parquet", "-o", self.out), ["lines.db", "malformed"]),
                                  ((self.path, "--to", "parquet", "-o", os.path.join(other, "x")), ["other"])):
             self.assert_refused(recording.varve("export", *arguments), *words)
             self.assertFalse(os.path.exists(self.out), arguments)
