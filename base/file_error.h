@@ -19,6 +19,7 @@ static inline int file_error(int reason)
         return VARVE_ERROR_PERMISSION;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return VARVE_ERROR_FULL;
     default:
         return VARVE_ERROR_IO;

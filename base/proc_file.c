@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of the collector's half: who a process is, and who traces it, is asked of the kernel. */
+/* Never called in a recorded program: who a process is, and who traces it, is asked of the kernel. */
 #include "base/proc_file.h"
 
 #include <dirent.h>

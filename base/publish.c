@@ -10,6 +10,7 @@
 #include "base/publish.h"
 
 #include "base/error.h"
+#include "base/file_error.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -66,11 +67,7 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
         unfinished_by = getpid();
         return VARVE_OK;
     }
-    error = errno == ENOENT || errno == ENOTDIR                   ? VARVE_ERROR_NOT_FOUND
-            : errno == EACCES || errno == EPERM || errno == EROFS ? VARVE_ERROR_PERMISSION
-            : errno == ENOSPC || errno == EDQUOT                  ? VARVE_ERROR_FULL
-                                                                  : VARVE_ERROR_IO;
-    return varve_message_set(message, error, "%.300s: cannot be written: %s", path, strerror(errno));
+    return varve_message_set(message, file_error(errno), "%.300s: cannot be written: %s", path, strerror(errno));
 }
 
 /* Without opendir, which needs memory: it is called when there is none, too. Files only, as it has no others.

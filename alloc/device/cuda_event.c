@@ -10,9 +10,6 @@
 #include "alloc/device/cuda_device.h"
 #include "base/grown_array.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 int cuda_capture_check(struct cuda_device *cuda, uint64_t stream)
 {
     enum cuda_capture_status status = CUDA_CAPTURE_STATUS_NONE;

@@ -7,8 +7,6 @@
 #include "alloc/device/cuda_device.h"
 #include "base/grown_array.h"
 
-#include <stdlib.h>
-
 bool cuda_has_programs(const struct cuda_driver *driver)
 {
 #define IS_THERE(field, symbol, exported, version, parameters) driver->field &&

@@ -44,7 +44,6 @@ struct free_index {
     uint32_t stream_count, stream_capacity;
     struct stream_bins *recent; /* the last one that was found */
     struct index_chunk *chunks; /* newest first */
-    uint64_t mapped_bytes;
 };
 
 /* Memory of bins, mapped at once. */

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #define THREADS_MAX 256
 
@@ -28,7 +29,9 @@ unsigned parallel_threads(unsigned threads)
 {
     cpu_set_t allowed;
     if (threads == 0) {
-        threads = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? (unsigned)CPU_COUNT(&allowed) : 1;
+        /* the kernel refuses a set that is smaller than its own */
+        threads = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? (unsigned)CPU_COUNT(&allowed)
+                                                                       : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     }
     return threads == 0 ? 1 : threads < THREADS_MAX ? threads : THREADS_MAX;
 }

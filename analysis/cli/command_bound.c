@@ -45,7 +45,7 @@ static const struct option_spec options[] = {
     {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
      NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that look for it at the same time (default: the processors)",
-     offsetof(struct values, jobs), 1, 64, NULL},
+     offsetof(struct values, jobs), 1, 256, NULL},
     {"output", 'o', OPTION_TEXT, "FILE", "write the placement, as CSV: id,lower,upper,size,offset",
      offsetof(struct values, output), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0, NULL},

@@ -6,5 +6,7 @@
 #define REFUSAL \
     "varve was built without protobuf-c; apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again"
 
-const struct export_format export_format_pprof = {.name = "pprof", .meaning = MEANING, .refusal = REFUSAL};
-const struct export_format export_format_perfetto = {.name = "perfetto", .meaning = MEANING, .refusal = REFUSAL};
+const struct export_format export_format_pprof = {
+    .name = "pprof", .meaning = MEANING, .refusal = REFUSAL, .takes_part = true};
+const struct export_format export_format_perfetto = {
+    .name = "perfetto", .meaning = MEANING, .refusal = REFUSAL, .takes_part = true, .takes_blocks = true};

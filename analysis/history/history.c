@@ -147,8 +147,6 @@ int history_stream(struct history *history, uint64_t handle, uint16_t *number_ou
     tables->last_handle = handle;
     *number_out = tables->last_stream;
     if (found == MAP_NONE) {
-        history->streams =
-            memory_grow(history->streams, &history->stream_capacity, history->stream_count, sizeof(uint64_t));
         map_put(&tables->streams, key, history->stream_count);
         *MEMORY_ADD(history->streams, history->stream_count, history->stream_capacity) = handle;
     }

@@ -54,18 +54,10 @@ void history_write_settings(struct varve_writer *writer, const struct history_se
     varve_writer_meta_text(writer, "allocator.roundup_power2_divisions", text);
 }
 
-static int64_t meta_integer(struct database *database, const char *key, int64_t otherwise)
-{
-    char *text = database_meta(database, key);
-    int64_t value = text == NULL ? otherwise : strtoll(text, NULL, 10);
-    free(text);
-    return value;
-}
-
 static void read_settings(struct database *database, struct history_settings *settings, int64_t *begin_us)
 {
     char *text = database_meta(database, "allocator.conf");
-    *begin_us = meta_integer(database, "history.begin_us", 0);
+    *begin_us = database_meta_integer(database, "history.begin_us", 0);
     *settings = (struct history_settings){.max_split_size = -1};
     if (text == NULL) {
         return;
@@ -73,8 +65,8 @@ static void read_settings(struct database *database, struct history_settings *se
     settings->is_known = true;
     snprintf(settings->text, sizeof(settings->text), "%s", text);
     free(text);
-    settings->max_split_size = meta_integer(database, "allocator.max_split_size", -1);
-    settings->expandable_segments = meta_integer(database, "allocator.expandable_segments", 0) != 0;
+    settings->max_split_size = database_meta_integer(database, "allocator.max_split_size", -1);
+    settings->expandable_segments = database_meta_integer(database, "allocator.expandable_segments", 0) != 0;
     text = database_meta(database, "allocator.garbage_collection_threshold");
     settings->garbage_collection_threshold = text == NULL ? 0 : strtod(text, NULL);
     free(text);
@@ -415,7 +407,7 @@ static int begin_device(struct reader *reader, unsigned device, struct varve_mes
     }
     char key[KEY_BYTES];
     snprintf(key, sizeof(key), "history.inferred.%u", device);
-    history_device(reader->history, device)->inferred = (uint16_t)meta_integer(reader->database, key, 0);
+    history_device(reader->history, device)->inferred = (uint16_t)database_meta_integer(reader->database, key, 0);
     int result =
         read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device], message);
     if (result == VARVE_OK && !reader->is_stored[device]) {
@@ -461,7 +453,7 @@ static int check_processes(struct reader *reader, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
-    if (count == 0 && meta_integer(reader->database, "history.begin_us", -1) < 0) {
+    if (count == 0 && database_meta_integer(reader->database, "history.begin_us", -1) < 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator",
                                  database_path(reader->database));
     }

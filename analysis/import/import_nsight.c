@@ -211,7 +211,7 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
 
 static uint32_t import_nsight_callsite_of(struct reader *reader, int64_t chain)
 {
-    uint64_t found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
+    uint64_t found = map_find(&reader->chains, (uint64_t)chain);
     if (!reader->has_chains) {
         return 0;
     }
@@ -219,7 +219,7 @@ static uint32_t import_nsight_callsite_of(struct reader *reader, int64_t chain)
         return (uint32_t)found;
     }
     uint32_t callsite = read_chain(reader, chain);
-    map_put(&reader->chains, (uint64_t)chain & INT64_MAX, callsite);
+    map_put(&reader->chains, (uint64_t)chain, callsite);
     return callsite;
 }
 
@@ -227,13 +227,13 @@ static uint32_t import_nsight_callsite_of(struct reader *reader, int64_t chain)
 
 static unsigned import_nsight_pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 {
-    uint64_t found = map_find(&reader->pools, addr & INT64_MAX);
+    uint64_t found = map_find(&reader->pools, addr);
     unsigned number = found != MAP_NONE ? (unsigned)found : (unsigned)reader->pools.index.count + 1;
     if (number > POOLS_MAX) {
         return POOLS_MAX;
     }
     if (found == MAP_NONE) {
-        map_put(&reader->pools, addr & INT64_MAX, number);
+        map_put(&reader->pools, addr, number);
     }
     if (bytes > (int64_t)reader->pool_sizes[number]) {
         reader->pool_sizes[number] = (uint64_t)bytes;

@@ -237,7 +237,7 @@ void import_requests_process(struct import_requests *requests, int32_t pid, cons
 
 uint16_t import_requests_stream(struct import_requests *requests, uint64_t handle, uint64_t number)
 {
-    uint64_t found = map_find(&requests->stream_numbers, handle & INT64_MAX);
+    uint64_t found = map_find(&requests->stream_numbers, handle);
     if (found != MAP_NONE) {
         return (uint16_t)found;
     }
@@ -245,7 +245,7 @@ uint16_t import_requests_stream(struct import_requests *requests, uint64_t handl
         import_requests_fault(requests, IMPORT_FAULT_NAMELESS, number);
         return STREAMS_MAX - 1;
     }
-    map_put(&requests->stream_numbers, handle & INT64_MAX, requests->stream_count);
+    map_put(&requests->stream_numbers, handle, requests->stream_count);
     *MEMORY_ADD(requests->streams, requests->stream_count, requests->stream_capacity) = handle;
     return (uint16_t)(requests->stream_count - 1);
 }

@@ -7,6 +7,7 @@
 #include "analysis/import/import_log.h"
 
 #include "analysis/base/input_stream.h"
+#include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
 
 #include <stdlib.h>
@@ -67,10 +68,8 @@ static bool read_digits(struct text text, unsigned base, uint64_t *value_out)
 {
     uint64_t value = 0;
     for (size_t i = 0; i < text.count; i++) {
-        char letter = (char)(text.bytes[i] | 0x20); /* a digit stays as it is */
-        unsigned digit = letter >= '0' && letter <= '9'   ? (unsigned)(letter - '0')
-                         : letter >= 'a' && letter <= 'f' ? (unsigned)(letter - 'a') + 10
-                                                          : base;
+        int found = format_hexadecimal_digit(text.bytes[i]);
+        unsigned digit = found >= 0 ? (unsigned)found : base;
         if (digit >= base || value > (UINT64_MAX - digit) / base) {
             return false;
         }

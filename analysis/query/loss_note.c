@@ -14,9 +14,9 @@
 
 #include "statements_generated.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #define PROGRAMS_SHOWN 3
 
@@ -26,6 +26,7 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     struct cursor cursor;
     cursor_open(&cursor, database, sql_losses);
     if (cursor_next(&cursor)) {
+        assert((size_t)cursor_column_count(&cursor) == sizeof(*loss) / sizeof(int64_t));
         int64_t *const figures = &loss->threads;
         for (int column = 0; column < (int)(sizeof(*loss) / sizeof(int64_t)); column++) {
             figures[column] = cursor_integer(&cursor, column);

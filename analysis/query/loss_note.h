@@ -19,8 +19,7 @@ struct cJSON;
 struct database;
 struct varve_collect_result;
 
-/* Sums over the rings: emitted = stored + lost + uncommitted. */
-/* In the order of the columns of sql_losses. */
+/* Sums over the rings: emitted = stored + lost + uncommitted. The columns of sql_losses, in their order. */
 struct report_loss {
     int64_t threads, emitted, stored, spilled, lost, lost_bytes, uncommitted, threads_with_loss;
     /* of the uncommitted, by what came in between; these are all of them */

@@ -12,7 +12,7 @@ struct varve_message;
 
 #define DOMAIN_HELP                                                                                          \
     "heap (the malloc family; default, if there is any), mmap; of GPU runs block (a caching allocator; the " \
-    "next default), device (the CUDA API), pinned, managed, cupti"
+    "next default), device (the CUDA API), pinned, managed"
 
 /* What leaks, peak and timeline are asked about. */
 struct selection {

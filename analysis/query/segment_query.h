@@ -92,7 +92,7 @@ void ladder_load(struct ladder_figures *figures, struct database *database, int6
 void ladder_print(FILE *out, const struct ladder_figures *figures);
 struct cJSON *ladder_json(const struct ladder_figures *figures);
 
-/* What the numbers of streams and pools in a trace stand for. Called by segment_listing.c and the command `oom`. */
+/* What the numbers of streams and pools in a trace stand for. */
 
 struct pool_meaning {
     bool is_small, has_ids;

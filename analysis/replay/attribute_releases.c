@@ -18,7 +18,6 @@
 #include "analysis/history/infer_device.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 /* A run of completions and a run of releases (event numbers, end exclusive), and what comes then. */
 struct run {

@@ -9,7 +9,6 @@
 
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
-#include "analysis/base/memory_or_exit.h"
 #include "analysis/base/table.h"
 #include "analysis/query/callsite_query.h"
 #include "analysis/query/database.h"
@@ -23,7 +22,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HOLES_JSON 100

@@ -239,8 +239,8 @@ SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, na
 PRAGMA query_only = 0; DROP VIEW IF EXISTS temp.leak_moment;DROP VIEW IF EXISTS temp.leak_tenth; DROP VIEW IF EXISTS
     temp.leak_line
 
--- Of the comparison event by event (diff_events.sql).
 -- statement sql_diff_kinds
+-- This one and the next three are of the comparison event by event (diff_events.sql).
 SELECT * FROM kind_total ORDER BY rowid
 -- statement sql_diff_fields
 SELECT * FROM field_total ORDER BY rowid

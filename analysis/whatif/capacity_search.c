@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOWHERE (UINT64_MAX - 1) /* address of what failed, less the event's number */
+#define NOWHERE UINT64_MAX /* address of what failed, less the event's number */
 
 /* ---- call sites ---- */
 

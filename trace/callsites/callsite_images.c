@@ -21,6 +21,12 @@
 
 static const char deleted[] = " (deleted)"; /* as the kernel writes it behind names */
 
+static bool is_named_deleted(const char *path, size_t length)
+{
+    const size_t suffix = strlen(deleted);
+    return length > suffix && strcmp(path + length - suffix, deleted) == 0;
+}
+
 #define IMAGES_MAX 8192U
 #define PATH_BYTES 4096U
 
@@ -87,9 +93,8 @@ void images_keep_program(struct images *images, int32_t pid)
         return;
     }
     path[length] = '\0';
-    const size_t suffix = strlen(deleted);
-    if ((size_t)length > suffix && strcmp(path + length - suffix, deleted) == 0) {
-        path[(size_t)length - suffix] = '\0';
+    if (is_named_deleted(path, (size_t)length)) {
+        path[(size_t)length - strlen(deleted)] = '\0';
     }
     (void)take_by_name(images, name, path);
 }
@@ -107,8 +112,7 @@ static struct images_entry *take_mapped(struct images *images, int32_t pid, uint
     while (proc_maps_next(&maps, &map) && map.start < base) {
     }
     const bool is_there = base != 0 && map.start == base;
-    const char *mark = is_there ? strstr(map.path, deleted) : NULL;
-    *is_gone = mark != NULL && mark[strlen(deleted)] == '\0';
+    *is_gone = is_there && is_named_deleted(map.path, strlen(map.path));
     proc_maps_close(&maps);
     if (!is_there) {
         return NULL;

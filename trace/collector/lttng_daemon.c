@@ -12,7 +12,6 @@
 
 #include "base/monotonic.h"
 #include "base/program.h"
-#include "trace/collector/collector_clock.h"
 #include "trace/format/session_format.h"
 
 #include <errno.h>

@@ -8,7 +8,6 @@
 #include "trace/collector/collector.h"
 
 #include "base/grown_array.h"
-#include "trace/collector/collector_clock.h"
 #include "trace/collector/session/recording_directory.h"
 #include "base/error.h"
 #include "base/monotonic.h"

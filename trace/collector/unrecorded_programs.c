@@ -13,7 +13,6 @@
 
 #include "base/grown_array.h"
 #include "base/proc_file.h"
-#include "trace/collector/collector_clock.h"
 #include "base/error.h"
 #include "base/monotonic.h"
 #include "trace/format/session_format.h"

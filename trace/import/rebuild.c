@@ -9,6 +9,7 @@
 #include "base/grown_array.h"
 #include "trace/collector/collector_clock.h"
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/publish.h"
 #include "trace/record.h"
 #include "trace/sink.h"
@@ -57,11 +58,7 @@ static bool rebuild_is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
 
 static int file_fail(struct varve_message *message, const char *what, const char *path)
 {
-    int error = errno == ENOENT || errno == ENOTDIR                    ? VARVE_ERROR_NOT_FOUND
-                : errno == EACCES || errno == EPERM || errno == EROFS  ? VARVE_ERROR_PERMISSION
-                : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? VARVE_ERROR_FULL
-                                                                       : VARVE_ERROR_IO;
-    return varve_message_set(message, error, "%.300s: cannot %s: %s", path, what, strerror(errno));
+    return varve_message_set(message, file_error(errno), "%.300s: cannot %s: %s", path, what, strerror(errno));
 }
 
 /* `offset` < 0: at the end, of a file opened for appending. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks of another process by libdwfl, which reads the registers of a thread that we trace and unwinds by .eh_frame;
- * and exported functions of a file by its dynamic symbol table. No debug files: they take long to read, and a stopped
- * thread waits. Called by trace/collector/programs.
+ * Stacks of another process by libdwfl, which reads the registers of a thread that we trace and unwinds by .eh_frame,
+ * for trace/collector/programs; and functions and sections that a file names, for own_allocators.c of trace/collector
+ * too. No debug files: they take long to read, and a stopped thread waits.
  */
 #include "trace/symbols/running_process.h"
 
@@ -196,14 +196,22 @@ static bool file_symbols_open(struct file_symbols *symbols, const char *path)
     return true;
 }
 
+/* Names that libelf may read as a whole: those of a user's file. */
+static bool file_symbols_names_fit(const struct file_symbols *symbols, size_t section)
+{
+    GElf_Shdr header;
+    return gelf_getshdr(elf_getscn(symbols->elf, section), &header) != NULL && header.sh_size <= NAMES_BYTES_MAX &&
+           (header.sh_flags & SHF_COMPRESSED) == 0;
+}
+
 /* The next table of this kind; false: there is none. */
 static bool file_symbols_next(struct file_symbols *symbols, Elf_Scn **section, uint32_t kind)
 {
-    GElf_Shdr header, names;
+    GElf_Shdr header;
     while ((*section = elf_nextscn(symbols->elf, *section)) != NULL) {
         if (gelf_getshdr(*section, &header) && header.sh_type == kind && header.sh_entsize > 0 &&
-            header.sh_size <= SYMBOLS_BYTES_MAX && gelf_getshdr(elf_getscn(symbols->elf, header.sh_link), &names) &&
-            names.sh_size <= NAMES_BYTES_MAX && (symbols->data = elf_getdata(*section, NULL)) != NULL) {
+            header.sh_size <= SYMBOLS_BYTES_MAX && file_symbols_names_fit(symbols, header.sh_link) &&
+            (symbols->data = elf_getdata(*section, NULL)) != NULL) {
             symbols->strings = header.sh_link;
             symbols->count = symbols->data->d_size / header.sh_entsize;
             return true;
@@ -266,7 +274,9 @@ bool symbols_file_has_section(const char *path, const char *name)
     size_t names = 0;
     bool has = false;
     GElf_Shdr header;
-    Elf_Scn *section = elf_getshdrstrndx(symbols.elf, &names) == 0 ? elf_nextscn(symbols.elf, NULL) : NULL;
+    Elf_Scn *section = elf_getshdrstrndx(symbols.elf, &names) == 0 && file_symbols_names_fit(&symbols, names)
+                           ? elf_nextscn(symbols.elf, NULL)
+                           : NULL;
     for (; section != NULL && !has; section = elf_nextscn(symbols.elf, section)) {
         const char *found =
             gelf_getshdr(section, &header) != NULL ? elf_strptr(symbols.elf, names, header.sh_name) : NULL;

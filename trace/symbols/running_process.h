@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that runs: the stacks of its threads while they are stopped, and functions of the files that it has mapped.
+ * A process that runs: the stacks of its threads while they are stopped; and what a file names in its symbol tables.
  */
 #ifndef VARVE_TRACE_SYMBOLS_RUNNING_PROCESS_H
 #define VARVE_TRACE_SYMBOLS_RUNNING_PROCESS_H

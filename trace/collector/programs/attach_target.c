@@ -17,7 +17,6 @@
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -326,7 +325,9 @@ static int attach_target_look_at(struct target *target, enum target_purpose purp
     if (proc_file_read(target->tid != 0 ? target->tid : target->pid, "status", status, sizeof(status)) == 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such process: %d", target->pid);
     }
-    image_read(target->tid, target->image);
+    if (target->tid != 0) {
+        image_read(target->tid, target->image);
+    }
     int error = check_status(target, status, message);
     if (!is_left || geteuid() != 0) {
         VARVE_THEN(error, check_user(target->pid, status, message));
