@@ -131,7 +131,9 @@ def main():
     schema, tables = read(schema)
     views, others = read(views)
     header = ("/* Made of trace/store/schema.sql by cmake/declare_database.py. */\n"
-              "#ifndef COLUMNS_GENERATED_H\n#define COLUMNS_GENERATED_H\n" + "".join(map(packed_of, tables)) +
+              "#ifndef COLUMNS_GENERATED_H\n#define COLUMNS_GENERATED_H\n\n/* of all tables */\n"
+              f"#define DATABASE_COLUMNS {sum(len(table.columns) for table in tables)}\n" +
+              "".join(map(packed_of, tables)) +
               "\n#endif\n")
     for name, text in (("schema.sql", schema), ("views.sql", views), ("help.sql", help_of(tables + others)),
                        ("columns_generated.h", header)):

@@ -39,14 +39,15 @@ static struct block *first_fit_search(const struct varve_alloc_config *config, c
     return lowest;
 }
 
-static bool should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
-                         const struct block *block)
+static bool first_fit_should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
+                                   const struct block *block)
 {
     (void)config;
     return !block_pool(block)->no_split && block->size - wanted->rounded >= ROUNDING_MIN_BLOCK;
 }
 
-static bool may_merge(const struct varve_alloc_config *config, const struct block *block, const struct block *neighbour)
+static bool first_fit_may_merge(const struct varve_alloc_config *config, const struct block *block,
+                                const struct block *neighbour)
 {
     (void)config;
     (void)block;
@@ -61,6 +62,6 @@ const struct alloc_policy policy_first_fit = {
     .is_small = first_fit_is_small,
     .segment_size = first_fit_segment_size,
     .search = first_fit_search,
-    .should_split = should_split,
-    .may_merge = may_merge,
+    .should_split = first_fit_should_split,
+    .may_merge = first_fit_may_merge,
 };

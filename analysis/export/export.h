@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The formats of `varve export`: each is a line of EXPORT_FORMAT_LIST and a row `export_format_NAME` in the file that
- * writes it. Names in the files are UTF-8 without control characters, and cut.
+ * writes it. Names in the files are UTF-8 without control characters, and cut (format_print_safe,
+ * analysis/base/number_format.h).
  */
 #ifndef VARVE_ANALYSIS_EXPORT_EXPORT_H
 #define VARVE_ANALYSIS_EXPORT_EXPORT_H

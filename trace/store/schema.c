@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "trace/writer.h"
 
+#include "columns_generated.h"
 #include "statements_generated.h"
 
 #include <assert.h>
@@ -264,12 +265,13 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
 
 int schema_verify_columns(sqlite3 *db, const char *path, struct varve_message *message)
 {
-    int64_t has_all = 0;
-    int error = schema_query(db, path, sql_all_columns, &has_all, message);
-    if (error == VARVE_OK && has_all == 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_VERSION,
-            "%s: some of its tables are of an older varve: only the varve that began it can go on with it", path);
+    int64_t columns = 0;
+    int error = schema_query(db, path, sql_all_columns, &columns, message);
+    if (error == VARVE_OK && columns != DATABASE_COLUMNS) {
+        return varve_message_set(message, VARVE_ERROR_VERSION,
+                                 "%s: its tables have %lld columns, this program writes %d: only the varve that began "
+                                 "it can go on with it",
+                                 path, (long long)columns, DATABASE_COLUMNS);
     }
     return error;
 }

@@ -33,7 +33,8 @@ const char *schema_domain_name(unsigned domain);
 /// An existing database is ours, of this program's version, and not complete. `*is_empty_out`: it has no
 /// tables at all, since its collector died before it made them.
 int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message);
-/// Of one that is not empty: it has all columns. They may be added without another version; who writes needs them.
+/// Of one that is not empty: it has all columns, no other. They may be added without another version of the schema, but
+/// who goes on with a database writes and reads all of them.
 int schema_verify_columns(sqlite3 *db, const char *path, struct varve_message *message);
 /// The one integer that a query gives, 0 for NULL; `*value_out` is untouched if there is no row.
 int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out, struct varve_message *message);

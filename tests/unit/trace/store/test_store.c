@@ -470,6 +470,10 @@ STORE_TEST(test_versions_and_truncation)
     append(1, 5000);
     commit();
     close_store();
+    /* A column that one of the two programs does not know, whatever the table. */
+    sql_run(fixture->path, "ALTER TABLE remat_event ADD COLUMN later INTEGER");
+    expect_refusal(fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
+    sql_run(fixture->path, "ALTER TABLE remat_event DROP COLUMN later");
     sql_run(fixture->path, "PRAGMA user_version = 99");
     expect_refusal(fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
     sql_run(fixture->path, "PRAGMA user_version = 3");
