@@ -16,8 +16,11 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
     if (needed <= *capacity) {
         return true;
     }
+    if (needed > PTRDIFF_MAX / 2 / element_bytes) {
+        return false; /* so that doubling never overflows */
+    }
     grown = grown < needed ? needed : grown;
-    void *moved = grown <= PTRDIFF_MAX / element_bytes ? realloc(*array, grown * element_bytes) : NULL;
+    void *moved = realloc(*array, grown * element_bytes);
     if (moved == NULL) {
         return false;
     }
