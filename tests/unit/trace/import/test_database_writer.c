@@ -96,18 +96,24 @@ TEST(test_all_arrive)
     rmdir(making.folder);
 }
 
-/* A limit on file sizes: the files of derive, which grow in steps of 16 MiB, have what they need already; the
- * database has not, */
-TEST(test_error_comes_back)
+/* With a limit on file sizes, to be set to `before` again: the files of derive, which grow in steps of 16 MiB, have
+ * what they need after three events; the database has not. */
+static struct making making_begin_limited(struct rlimit *before)
 {
     struct making making = making_begin();
-    struct varve_writer *writer = making.writer;
-    assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    const struct rlimit limit = {.rlim_cur = 2 << 20, .rlim_max = before.rlim_max};
+    assert_int_equal(events_write(making.writer, 0, 3), VARVE_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, before), 0);
+    const struct rlimit limit = {.rlim_cur = 2 << 20, .rlim_max = before->rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    return making;
+}
+
+TEST(test_error_comes_back)
+{
+    struct rlimit before;
+    struct making making = making_begin_limited(&before);
+    struct varve_writer *writer = making.writer;
     int code = events_write(writer, 3, EVENTS);
     int again = varve_writer_meta_integer(writer, "x", 1);
     int end = varve_writer_finish(writer, NULL, NULL, &making.message);
@@ -123,14 +129,9 @@ TEST(test_error_comes_back)
 /* The commit that fails goes on beside the caller: what is written next, of whatever kind, says why. */
 TEST(test_error_of_a_symbol)
 {
-    struct making making = making_begin();
-    struct varve_writer *writer = making.writer;
-    assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
     struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    const struct rlimit limit = {.rlim_cur = 2 << 20, .rlim_max = before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct making making = making_begin_limited(&before);
+    struct varve_writer *writer = making.writer;
     char name[32];
     bool is_named = true;
     for (uint64_t i = 3; is_named && i < EVENTS; i++) {
