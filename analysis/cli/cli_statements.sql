@@ -9,16 +9,16 @@ SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN cal
     LIMIT ?4
 
 -- statement sql_oom_stages
-SELECT c.text, e.seq, e.requested FROM event e LEFT JOIN event_cause c
-    ON c.code = e.cause WHERE e.seq IN (SELECT seq FROM event WHERE seq < ?1 AND thread_id = ?2 AND
+SELECT c.text, e.seq, e.requested FROM event_own e LEFT JOIN event_cause c
+    ON c.code = e.cause WHERE e.seq IN (SELECT seq FROM event_own WHERE seq < ?1 AND thread_id = ?2 AND
     device = ?3 AND kind = @KIND_OOM_RETRY@ AND coalesce(arg, 0) = 0 AND seq > (SELECT coalesce(max(seq), 0)
-    FROM event WHERE
+    FROM event_own WHERE
     seq < ?1 AND thread_id = ?2 AND device = ?3 AND (kind IN (@KIND_ALLOC@, @KIND_OOM@) OR (kind = @KIND_OOM_RETRY@
     AND coalesce(arg, 0) <> 0)))
     ORDER BY seq DESC LIMIT ?4) ORDER BY e.seq
 
 -- statement sql_oom_allocations_between
-SELECT count(*) FROM event WHERE kind = @KIND_ALLOC@ AND device = ?1 AND seq > ?2 AND seq < ?3
+SELECT count(*) FROM event_own WHERE kind = @KIND_ALLOC@ AND device = ?1 AND seq > ?2 AND seq < ?3
 
 -- statement sql_help_of_name
 SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN help h ON
@@ -30,7 +30,8 @@ SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?
 
 -- statement sql_oom_requests
 SELECT o.seq, o.ts_ns, o.device, e.pid, e.tid, o.requested, o.allocated, o.reserved, o.largest_free, e.callsite_id,
-    e.thread_id, o.process_id, e.stream, e.pool FROM oom o JOIN event e ON e.seq = o.seq WHERE ?1 < 0 OR o.device = ?1
+    e.thread_id, o.process_id, e.stream, e.pool FROM oom o JOIN event_own e ON e.seq = o.seq
+    WHERE ?1 < 0 OR o.device = ?1
     ORDER BY o.seq
 
 -- statement sql_info_meta

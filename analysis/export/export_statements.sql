@@ -9,7 +9,7 @@ SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinne
 
 -- statement sql_perfetto_calls_of_segments
 SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before
-    FROM (SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e
+    FROM (SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event_own e
     ON e.seq = d.seq JOIN thread t ON t.id = e.thread_id WHERE d.kind IN (@KIND_DEV_ALLOC@, @KIND_DEV_ALLOC_ASYNC@,
     @KIND_VMM_MAP@) AND e.flags & (@FLAG_FAILED@ | @FLAG_DUPLICATE@) = 0
     UNION ALL SELECT process_id, addr, alloc_seq, id FROM segment)
@@ -19,8 +19,8 @@ SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(se
 -- statement sql_perfetto_segments
 SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns,
     coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module),
-    y.line FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event a ON a.seq = s.alloc_seq
-    LEFT JOIN event f ON f.seq = s.free_seq LEFT JOIN callsite c ON c.id = a.callsite_id
+    y.line FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event_own a ON a.seq = s.alloc_seq
+    LEFT JOIN event_own f ON f.seq = s.free_seq LEFT JOIN callsite c ON c.id = a.callsite_id
     LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE ?1 IN (0, s.process_id)
     ORDER BY s.process_id, s.device, s.stream, s.alloc_ns, s.id
 
@@ -35,7 +35,7 @@ SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.r
 -- statement sql_perfetto_calls
 SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream,
     e.addr, e.size, e.flags & @FLAG_FAILED@, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d
-    CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+    CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
     LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id,
     s.symbol_id) WHERE (d.kind BETWEEN @KIND_DEV_ALLOC@ AND @KIND_DEV_POOL@
@@ -46,7 +46,7 @@ SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.nam
 SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0))
     OVER (w ROWS UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0
     FROM (SELECT e.thread_id, e.seq, e.ts_ns, e.kind, c.text AS stage, e.size, e.requested, e.arg, e.addr,
-    e.device, e.kind = @KIND_OOM@ OR e.arg = 1 AS ended FROM event e LEFT JOIN thread t ON t.id = e.thread_id
+    e.device, e.kind = @KIND_OOM@ OR e.arg = 1 AS ended FROM event_own e LEFT JOIN thread t ON t.id = e.thread_id
     LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind IN (@KIND_OOM_RETRY@, @KIND_OOM@) AND ?1 IN (0,
     t.process_id))
     WINDOW w AS (PARTITION BY thread_id ORDER BY seq) ORDER BY thread_id, seq

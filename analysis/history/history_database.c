@@ -421,7 +421,7 @@ static int begin_device(struct reader *reader, unsigned device, struct varve_mes
 
 static int history_database_read_events(struct reader *reader, struct varve_message *message)
 {
-    uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event", 0);
+    uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event_own", 0);
     struct cursor cursor;
     cursor_open(&cursor, reader->database, sql_history_events);
     int64_t count = 0;

@@ -10,19 +10,19 @@ SELECT a.id, a.device, a.addr, CASE a.domain WHEN @DOMAIN_BLOCK@ THEN a.requeste
 
 -- statement sql_history_events
 SELECT seq, device, kind, stream, pool, addr, size, requested, arg, id, cause, callsite_id,
-    flags, ts_ns FROM event WHERE kind BETWEEN @KIND_ALLOC@ AND @KIND_OOM@ ORDER BY seq
+    flags, ts_ns FROM event_own WHERE kind BETWEEN @KIND_ALLOC@ AND @KIND_OOM@ ORDER BY seq
 
 -- statement sql_history_pids
-SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN @KIND_ALLOC@ AND @KIND_OOM@
+SELECT count(DISTINCT pid) FROM event_own WHERE kind BETWEEN @KIND_ALLOC@ AND @KIND_OOM@
 
 -- statement sql_history_last_inherited
-SELECT max(seq) FROM event WHERE cause = @CAUSE_INHERITED@ AND kind IN (SELECT code FROM event_kind WHERE
+SELECT max(seq) FROM event_own WHERE cause = @CAUSE_INHERITED@ AND kind IN (SELECT code FROM event_kind WHERE
     name IN ('alloc', 'segment_alloc', 'segment_map'))
 
 -- statement sql_history_failed_requests
 SELECT seq, device, size, coalesce((SELECT handle FROM stream s WHERE s.process_id = ?2 AND s.device = e.device AND
-    s.number = e.stream), e.stream), callsite_id, ts_ns FROM event e WHERE kind = ?1 AND size > 0 AND device BETWEEN 0
-    AND 255 ORDER BY seq
+    s.number = e.stream), e.stream), callsite_id, ts_ns FROM event_own e
+    WHERE kind = ?1 AND size > 0 AND device BETWEEN 0 AND 255 ORDER BY seq
 
 -- statement sql_history_processes_of
 SELECT count(DISTINCT process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND allocations > 0

@@ -36,7 +36,7 @@ SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, d
 
 -- statement sql_segment_events
 SELECT thread_id, device, kind, stream, pool, id, addr, size, requested, arg, cause, flags
-    FROM event WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN @KIND_ALLOC@ AND @KIND_SEGMENT_UNMAP@ ORDER BY seq
+    FROM event_own WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN @KIND_ALLOC@ AND @KIND_SEGMENT_UNMAP@ ORDER BY seq
 
 -- statement sql_block_owners
 SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation

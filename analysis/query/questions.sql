@@ -62,7 +62,7 @@ WITH line AS (
     freed AS (
         SELECT f.callsite_id, f.thread_id, count(*) AS frees, sum(a.size) AS bytes,
             sum(f.tid <> a.tid) AS of_other_threads
-        FROM allocation a JOIN event f ON f.seq = a.free_requested_seq
+        FROM event f CROSS JOIN allocation a ON a.id = f.id AND a.free_requested_seq = f.seq
         WHERE a.domain = (SELECT code FROM domain WHERE name = 'heap') AND a.callsite_id IN (SELECT id FROM callsite
             WHERE coalesce(user_symbol_id, symbol_id) = (SELECT symbol_id FROM line))
         GROUP BY f.callsite_id, f.thread_id)

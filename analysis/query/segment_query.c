@@ -31,22 +31,6 @@ int64_t event_time_ns(struct database *database, int64_t seq)
     return database_integer_of(database, "SELECT ts_ns FROM event WHERE seq = ?1", seq);
 }
 
-/* The last event not later than `ts_ns`: numbers are in the order of time. */
-static int64_t event_at_time(struct database *database, int64_t last, int64_t ts_ns)
-{
-    int64_t low = 0;
-    int64_t high = last;
-    while (low < high) {
-        int64_t middle = low + (high - low + 1) / 2;
-        if (event_time_ns(database, middle) <= ts_ns) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
-}
-
 int event_time_parse(const char *text, int64_t *ts_ns_out)
 {
     static const struct {
@@ -94,7 +78,8 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
                                  "not '%s'",
                                  text);
     }
-    *seq_out = event_at_time(database, last, ts_ns);
+    /* the last event not later */
+    *seq_out = database_integer_of(database, "SELECT coalesce(max(seq), 0) FROM event WHERE ts_ns <= ?1", ts_ns);
     return VARVE_OK;
 }
 

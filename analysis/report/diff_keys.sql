@@ -25,22 +25,17 @@ CREATE TABLE cause(code INTEGER PRIMARY KEY, text TEXT);
 INSERT INTO cause VALUES (0, 'none');
 INSERT OR IGNORE INTO cause SELECT code, text FROM (SELECT * FROM a.event_cause UNION ALL SELECT * FROM b.event_cause);
 
--- What of the view `event` makes a key; and all that is compared, as that view has it, but with one look at the thread
--- of an event in place of three: half of the time went there.
-CREATE TEMP VIEW place_a AS
-    SELECT e.seq, e.kind, e.arg, t.ring, e.ring_seq AS number FROM a.event e LEFT JOIN thread_a t ON t.id = e.thread_id;
-CREATE TEMP VIEW place_b AS
-    SELECT e.seq, e.kind, e.arg, t.ring, e.ring_seq AS number FROM b.event e LEFT JOIN thread_b t ON t.id = e.thread_id;
-CREATE TEMP VIEW event_a AS
-    SELECT e.seq, ts_ns, coalesce(e.pid, t.pid) AS pid, coalesce(e.tid, t.tid) AS tid, device, dev_seq, kind, stream,
-        pool, e.id, addr, size, coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, flags, t.ring,
-        e.seq - ring_lag AS number
-    FROM a.event_row e LEFT JOIN thread_a t ON t.id = e.thread_id;
-CREATE TEMP VIEW event_b AS
-    SELECT e.seq, ts_ns, coalesce(e.pid, t.pid) AS pid, coalesce(e.tid, t.tid) AS tid, device, dev_seq, kind, stream,
-        pool, e.id, addr, size, coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, flags, t.ring,
-        e.seq - ring_lag AS number
-    FROM b.event_row e LEFT JOIN thread_b t ON t.id = e.thread_id;
+-- All that is compared, of events with a ring, in order of their numbers; `number` makes the key.
+CREATE TABLE event_a(seq INTEGER PRIMARY KEY, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,
+    requested, arg, cause, callsite_id, flags, ring, number);
+CREATE TABLE event_b(seq INTEGER PRIMARY KEY, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,
+    requested, arg, cause, callsite_id, flags, ring, number);
+INSERT INTO event_a SELECT e.seq, ts_ns, e.pid, e.tid, device, dev_seq, kind, stream, pool, e.id, addr, size, requested,
+    arg, cause, callsite_id, flags, t.ring, ring_seq FROM a.event e LEFT JOIN thread_a t ON t.id = e.thread_id
+    ORDER BY e.seq;
+INSERT INTO event_b SELECT e.seq, ts_ns, e.pid, e.tid, device, dev_seq, kind, stream, pool, e.id, addr, size, requested,
+    arg, cause, callsite_id, flags, t.ring, ring_seq FROM b.event e LEFT JOIN thread_b t ON t.id = e.thread_id
+    ORDER BY e.seq;
 
 -- The numbers of a ring grow with the rows: an event has no key if its ring has one as large already.
 CREATE TABLE key_a(key INTEGER PRIMARY KEY, seq INTEGER, kind INTEGER);
@@ -51,9 +46,9 @@ CREATE TRIGGER order_a BEFORE INSERT ON key_a
 CREATE TRIGGER order_b BEFORE INSERT ON key_b
     WHEN EXISTS (SELECT 1 FROM key_b WHERE key BETWEEN NEW.key AND NEW.key | 1099511627775)
     BEGIN SELECT raise(IGNORE); END;
-INSERT INTO key_a SELECT ring << 40 | number, seq, kind FROM place_a
+INSERT INTO key_a SELECT ring << 40 | number, seq, kind FROM event_a
     WHERE number BETWEEN 1 AND 1099511627775 AND ring IS NOT NULL ORDER BY seq;
-INSERT INTO key_b SELECT ring << 40 | number, seq, kind FROM place_b
+INSERT INTO key_b SELECT ring << 40 | number, seq, kind FROM event_b
     WHERE number BETWEEN 1 AND 1099511627775 AND ring IS NOT NULL ORDER BY seq;
 
 -- Rows that stand for lost events, and rows without a key as far as it is of themselves. total() has no overflow, which
@@ -66,8 +61,8 @@ CREATE TABLE odd AS
         count(*) FILTER (WHERE NOT is_lost AND number IS NULL) AS without_number,
         count(*) FILTER (WHERE number IS NOT NULL AND ring IS NULL) AS without_thread
     FROM (SELECT side, kind IS (SELECT code FROM kind WHERE name = 'lost') AS is_lost, number, ring, arg
-        FROM (SELECT 0 AS side, kind, number, ring, arg FROM place_a
-            UNION ALL SELECT 1, kind, number, ring, arg FROM place_b)
+        FROM (SELECT 0 AS side, kind, number, ring, arg FROM event_a
+            UNION ALL SELECT 1, kind, number, ring, arg FROM event_b)
         WHERE kind IS (SELECT code FROM kind WHERE name = 'lost') OR number IS NULL OR ring IS NULL)
     GROUP BY side;
 -- events = compared + alone + without_number + without_thread + out_of_order
@@ -77,6 +72,6 @@ CREATE TABLE trace AS
         coalesce(gap_events, 0) AS gap_events, coalesce(without_number, 0) AS without_number,
         coalesce(without_thread, 0) AS without_thread,
         n.events - n.keys - coalesce(gap_rows + without_number + without_thread, 0) AS out_of_order
-    FROM (SELECT 0 AS side, (SELECT count(*) FROM a.event) AS events, (SELECT count(*) FROM key_a) AS keys
-        UNION ALL SELECT 1, (SELECT count(*) FROM b.event), (SELECT count(*) FROM key_b)) n
+    FROM (SELECT 0 AS side, (SELECT count(*) FROM event_a) AS events, (SELECT count(*) FROM key_a) AS keys
+        UNION ALL SELECT 1, (SELECT count(*) FROM event_b), (SELECT count(*) FROM key_b)) n
         LEFT JOIN odd o ON o.side = n.side;

@@ -163,7 +163,7 @@ static void append(struct bench *bench, size_t count, bool is_derived_now)
         if (is_derived_now) {
             OK(bench, derive_event(bench->derive, &bench->events[i], &bench->message));
         }
-        OK(bench, store_append(bench->store, &bench->events[i], &bench->message));
+        OK(bench, store_append(bench->store, bench->derive, &bench->events[i], &bench->message));
     }
     OK(bench, store_commit(bench->store, NULL, 0, &bench->message));
 }

@@ -229,11 +229,11 @@ static int commit_store(struct collector *collector, struct varve_message *messa
     VARVE_THEN(error, store_anchors(collector));
     VARVE_THEN(error, collect_execs_store(collector));
     VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
-    VARVE_THEN(error, collect_keep_commit(collector));
     if (error == VARVE_OK) {
         allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
         storages_gather(collector->store, collector->derive, STORAGES_BEHIND);
-        error = store_commit(collector->store, positions, count, message);
+        error = events_gather(collector->store, message);
+        VARVE_THEN(error, store_commit(collector->store, positions, count, message));
     }
     if (error == VARVE_OK) {
         collector->directory.control->commits = ++collector->commits;

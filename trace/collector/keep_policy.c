@@ -70,13 +70,6 @@ int collect_keep_join(struct collector *collector, varve_collect_progress progre
     return error;
 }
 
-int collect_keep_commit(struct collector *collector)
-{
-    return collector->keep == VARVE_KEEP_TOTALS
-               ? store_meta_integer(collector->store, STORE_META_TAKEN, (int64_t)collector->seq)
-               : VARVE_OK;
-}
-
 int collect_keep_check(struct collector *collector)
 {
     if (collector->bytes_max == 0 || collector->keep == VARVE_KEEP_TOTALS ||
@@ -109,7 +102,7 @@ static int rows_store(struct collector *collector, struct varve_message *message
     return error;
 }
 
-/* Events that were taken, are not stored, and had been added to totals that died with their collector. */
+/* Events that were taken and can't be derived again: they are not kept, or their log is gone. */
 static int count_forgotten(struct collector *collector)
 {
     int64_t taken = 0;

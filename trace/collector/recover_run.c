@@ -113,7 +113,7 @@ static int begin_clock(struct collector *collector)
     return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
 }
 
-static int recover_run_take_event(void *context, struct event *event)
+static int recover_run_take_event(void *context, struct event *event, bool is_held)
 {
     struct replay *replay = context;
     replay->collector->seq = event->seq;
@@ -123,7 +123,11 @@ static int recover_run_take_event(void *context, struct event *event)
     if (replay->progress != NULL && event->seq % 65536 == 0) {
         replay->progress(replay->progress_context, "reading", event->seq, 0);
     }
-    return derive_event(replay->collector->derive, event, replay->message);
+    int error = derive_event(replay->collector->derive, event, replay->message);
+    if (error == VARVE_OK && is_held && derive_can_hold(replay->collector->derive, event)) {
+        derive_hold(replay->collector->derive, event);
+    }
+    return error;
 }
 
 /* The database was stored before the program began, with what is to be said of the recording as a whole: it

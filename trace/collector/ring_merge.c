@@ -175,7 +175,7 @@ static int ring_merge_take_event(struct collector *collector, struct ring_reader
     if (error != VARVE_OK) {
         return error;
     }
-    error = collector->is_unstored ? VARVE_OK : store_append(collector->store, event, message);
+    error = collector->is_unstored ? VARVE_OK : store_append(collector->store, collector->derive, event, message);
     if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
         return error;
     }

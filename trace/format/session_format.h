@@ -27,6 +27,7 @@
  *     p<N>.r<K>.staging         the ring's staging slots, where memory had no room for them
  *     p<N>.sites                call sites and modules (callsite_format.h)
  *     allocations               the collector's own scratch file
+ *     trace.db-events           events that are committed and not in the database yet
  *
  * A process image takes the next N by an atomic add on session_counts.process_count, a thread the next K on
  * process_control.ring_count; the collector learns of both by watching the counters, without any call from

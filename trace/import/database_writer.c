@@ -461,9 +461,10 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
 
 /* ---- events ---- */
 
-static int event_store(struct store *store, const struct event *event, struct varve_message *message)
+static int event_store(struct store *store, struct derive *derive, const struct event *event,
+                       struct varve_message *message)
 {
-    int error = store_append(store, event, message);
+    int error = store_append(store, derive, event, message);
     /* FULL: taken, but a commit must come now. */
     return error == VARVE_ERROR_FULL || (error == VARVE_OK && store_pending(store) >= COMMIT_EVENTS)
                ? store_commit(store, NULL, 0, message)
@@ -501,7 +502,7 @@ int varve_writer_event(struct varve_writer *writer, const struct varve_record *r
     int code = derive_event(writer->derive, event, &message);
     if (code == VARVE_OK) {
         writer->threads[event->thread_id - 1].events++;
-        code = event_store(writer->store, event, &message);
+        code = event_store(writer->store, writer->derive, event, &message);
     }
     return keep_message(writer, code, &message);
 }

@@ -149,7 +149,7 @@ struct scratch_row *scratch_touch(struct scratch *scratch, uint64_t id)
         }
         /* A write fault maps one page, ready for the writes to come; a read fault would map its neighbours
          * too, and the first write would fault again. An atomic OR of nothing is such a write. */
-        __atomic_fetch_or(&scratch->rows[id - 1].free_seq, 0, __ATOMIC_RELAXED);
+        __atomic_fetch_or(&scratch->rows[id - 1].addr, 0, __ATOMIC_RELAXED);
     }
     return &scratch->rows[id - 1];
 }

@@ -3,6 +3,8 @@
 #ifndef VARVE_TRACE_MODEL_ALLOCATION_SCRATCH_H
 #define VARVE_TRACE_MODEL_ALLOCATION_SCRATCH_H
 
+#include "trace/model/domain.h"
+
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,14 +14,22 @@ struct varve_message;
 struct scratch_row {
     uint64_t addr;
     uint64_t size;
-    uint64_t requested;
+    union {
+        uint64_t requested; /* read it with scratch_requested */
+        struct {
+            int32_t alloc_lag, free_lag; /* seq - ring_seq of its events, where it holds them */
+        };
+    };
     uint64_t alloc_seq : 48;
     uint64_t source : 8;
     uint64_t domain : 5;
     uint64_t temporary : 1;
-    uint64_t is_waiting : 1; /* closed by a realloc that is not over: it comes back if that fails */
-    uint64_t is_stored : 1;  /* the database has it, as it will stay */
-    uint64_t free_seq;       /* 0: live */
+    uint64_t is_waiting : 1;   /* closed by a realloc that is not over: it comes back if that fails */
+    uint64_t is_stored : 1;    /* the database has it, as it will stay */
+    uint64_t free_seq : 48;    /* 0: live */
+    uint64_t free_thread : 14; /* who freed it, where it holds that event */
+    uint64_t holds_alloc : 1;  /* all of the event that allocated it follows from this row; of heap and Python */
+    uint64_t holds_free : 1;   /* the same of the one that freed it */
     int64_t alloc_ns;
     int64_t free_ns;
     uint32_t callsite;
@@ -27,6 +37,9 @@ struct scratch_row {
 };
 
 static_assert(sizeof(struct scratch_row) == 64, "a row is one cache line");
+
+/* Events of threads with larger numbers have rows of their own. */
+#define SCRATCH_FREE_THREADS (1U << 14)
 
 /* What more there is to know of a block of a caching allocator and of memory of the CUDA API; these rows have
  * a file of their own. */
@@ -115,6 +128,12 @@ void scratch_cool(struct scratch *scratch, uint64_t id);
 static inline struct scratch_block *scratch_block(struct scratch_row *row)
 {
     return (struct scratch_block *)row;
+}
+
+/* What was asked for. */
+static inline uint64_t scratch_requested(const struct scratch_row *row)
+{
+    return domain_holds_events(row->domain) ? row->size : row->requested;
 }
 
 static inline const struct scratch_row *scratch_peek(const struct scratch *scratch, uint64_t id)

@@ -392,6 +392,41 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
     return VARVE_OK;
 }
 
+bool derive_can_hold(const struct derive *derive, const struct event *event)
+{
+    const int64_t lag = (int64_t)(event->seq - event->ring_seq);
+    if (event->id == 0 || event->ring_seq == 0 || event->flags != 0 || lag != (int32_t)lag ||
+        event->id > derive->scratch.count) {
+        return false;
+    }
+    const struct scratch_row *row = scratch_peek(&derive->scratch, event->id);
+    switch (event->kind) {
+    case VARVE_KIND_HEAP_ALLOC:
+    case VARVE_KIND_PYTHON_ALLOC:
+        return event->arg == 0 && row->alloc_seq == event->seq;
+    case VARVE_KIND_HEAP_FREE:
+    case VARVE_KIND_PYTHON_FREE:
+        return event->cause == VARVE_CAUSE_FREE && event->callsite == 0 && row->free_seq == event->seq &&
+               (event->thread_id == row->thread_id || event->thread_id < SCRATCH_FREE_THREADS);
+    default:
+        return false;
+    }
+}
+
+void derive_hold(struct derive *derive, const struct event *event)
+{
+    struct scratch_row *row = &derive->scratch.rows[event->id - 1];
+    const int32_t lag = (int32_t)(event->seq - event->ring_seq);
+    if (kind_gives_back(event->kind)) {
+        row->holds_free = 1;
+        row->free_lag = lag;
+        row->free_thread = event->thread_id < SCRATCH_FREE_THREADS ? event->thread_id : 0;
+    } else {
+        row->holds_alloc = 1;
+        row->alloc_lag = lag;
+    }
+}
+
 uint64_t derive_allocations(const struct derive *derive)
 {
     return derive->opened;

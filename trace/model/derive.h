@@ -26,6 +26,12 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 /// changed: the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
+/// Could the row of its allocation hold all of this event, which was taken last? Its thread and process are those that
+/// `derive` has of the thread.
+bool derive_can_hold(const struct derive *derive, const struct event *event);
+/// It does from here on: event_alloc or event_free of the row (view event) gives it back.
+void derive_hold(struct derive *derive, const struct event *event);
+
 /// True if `event` allocates an address that is still live in its process, or frees one that is not: then the
 /// free, or the allocation, that must have come before it is still to be read from another ring (the clocks
 /// of two CPUs were read within ns of each other), and the merge should let other rings go first for a

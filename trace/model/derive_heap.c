@@ -103,7 +103,7 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     struct scratch_row *row = derive_row_close(step, event->id);
     row->is_waiting = is_realloc;
     event->size = row->size;
-    event->requested = row->requested;
+    event->requested = scratch_requested(row);
     if (is_realloc) {
         thread->reallocs[thread->realloc_count++] = (struct derive_realloc){.addr = event->addr, .id = event->id};
     }
@@ -142,6 +142,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
         row->free_seq = 0;
         row->free_ns = 0;
         row->temporary = 0;
+        row->holds_free = 0;
         index_insert(address_index(step), event->addr, old);
         event->id = old;
         totals_update_peak(&step->totals);

@@ -117,6 +117,12 @@ static inline bool domain_is_host(unsigned domain)
     return domain == DOMAIN_HEAP || domain == DOMAIN_MMAP || domain == DOMAIN_ADDRESS_SPACE || domain == DOMAIN_PYTHON;
 }
 
+/* What most of the rows are of: they hold their own events, where all of these follows from them. */
+static inline bool domain_holds_events(unsigned domain)
+{
+    return domain == DOMAIN_HEAP || domain == DOMAIN_PYTHON;
+}
+
 /* Events by which memory is given back: what stack they have is their own, and they may have none. */
 static inline bool kind_gives_back(unsigned kind)
 {

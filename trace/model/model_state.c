@@ -56,7 +56,9 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
     *row = (struct scratch_row){
         .addr = addr,
         .size = size,
-        .requested = like != NULL || domain_is_api(step->domain) ? size : event->requested,
+        .requested = domain_holds_events(step->domain)             ? 0
+                     : like != NULL || domain_is_api(step->domain) ? size
+                                                                   : event->requested,
         .alloc_seq = event->seq,
         .source = source,
         .domain = step->domain,

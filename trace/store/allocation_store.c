@@ -30,9 +30,13 @@ enum allocation_use {
     USE_COMPLETED = 2,
     USE_BLOCK = 4, /* it is of a caching allocator or of the CUDA API */
     USE_SEGMENT = 8,
-    USE_API = 16,    /* of the CUDA API */
-    USE_OTHERS = 32, /* who made it is not what its row of `thread` says */
+    USE_API = 16,         /* of the CUDA API */
+    USE_OTHERS = 32,      /* who made it is not what its row of `thread` says */
+    USE_FREE_THREAD = 64, /* who freed it is another thread */
 };
+
+/* allocation_row.own_events: events of it that have rows of their own. */
+enum own_events { OWN_ALLOC = 1, OWN_FREE = 2 };
 
 /* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row
  * that replaces it. */
@@ -42,6 +46,13 @@ static int64_t difference(int64_t a, int64_t b)
 {
     int64_t result;
     return __builtin_sub_overflow(a, b, &result) ? INT64_MAX : result; /* of a damaged record */
+}
+
+static int64_t own_events(const struct scratch_row *row)
+{
+    return domain_holds_events(row->domain)
+               ? (row->holds_alloc ? 0 : OWN_ALLOC) | (row->holds_free || row->free_seq == 0 ? 0 : OWN_FREE)
+               : 0;
 }
 
 /* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
@@ -57,15 +68,23 @@ static bool allocation_store_row_add(struct store *store, enum image_table table
     uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : free_seq;
     uint64_t requested_seq = free_seq != 0 ? free_seq : row->alloc_seq;
     bool is_thread = rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid);
+    const int64_t alloc_lag = row->holds_alloc ? row->alloc_lag : 0;
+    const bool has_free_thread =
+        row->holds_free && free_seq != 0 && row->free_thread != 0 && row->free_thread != row->thread_id;
     const unsigned uses = (free_seq != 0 ? USE_FREED : 0) | (completed_seq != 0 ? USE_COMPLETED : 0) |
                           (more != NULL ? USE_BLOCK : 0) | (block->segment_id != 0 ? USE_SEGMENT : 0) |
-                          (more != NULL && !is_block ? USE_API : 0) | (is_thread ? 0 : USE_OTHERS);
+                          (more != NULL && !is_block ? USE_API : 0) | (is_thread ? 0 : USE_OTHERS) |
+                          (has_free_thread ? USE_FREE_THREAD : 0);
     const int64_t values[ALLOCATION_COLUMNS] = {
         [ALLOCATION_TEMPORARY] = free_seq != 0 && row->temporary,
         [ALLOCATION_LIFETIME_EVENTS] = (int64_t)(free_seq - row->alloc_seq),
         [ALLOCATION_LIFETIME_NS] = difference(row->free_ns, row->alloc_ns),
         [ALLOCATION_PENDING_EVENTS] = (int64_t)(completed_seq - requested_seq),
-        [ALLOCATION_PADDING] = difference((int64_t)row->size, (int64_t)row->requested),
+        [ALLOCATION_LAG] = alloc_lag,
+        [ALLOCATION_FREE_LAG_CHANGE] = row->holds_free && free_seq != 0 ? row->free_lag - alloc_lag : 0,
+        [ALLOCATION_OWN_EVENTS] = own_events(row),
+        [ALLOCATION_FREE_THREAD_ID] = row->free_thread,
+        [ALLOCATION_PADDING] = difference((int64_t)row->size, (int64_t)scratch_requested(row)),
         [ALLOCATION_POOL] = is_block ? block->pool : block->pool & 0xfffU,
         ALLOCATION_MEMBERS(COLUMN_VALUE) /* as they are */
     };

@@ -563,6 +563,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                                                                 write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
+    VARVE_THEN(error, events_finish(store, message));
     VARVE_THEN(error, storages_finish(store, derive, message));
     VARVE_THEN(error, writer_begin(store, message));
     VARVE_THEN(error, writer_execute(store, sql_derived_clear, message));

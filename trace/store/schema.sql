@@ -113,7 +113,7 @@ CREATE TABLE process_device(
 -- What there are millions of is read as the views event, allocation and stack_node (views.sql), and stored as ..._row:
 -- small differences instead of large numbers, what few rows have last. Where a record ends early, the other columns
 -- read as their default, or NULL. pid and tid: NULL where they are those of the thread.
---- [event] events as they are stored: read view event
+--- [event] events that are not held by the rows of their allocations: read view event
 CREATE TABLE event_row(
     ts_ns INTEGER NOT NULL,
     kind INTEGER NOT NULL, --- event_kind.code
@@ -161,6 +161,13 @@ CREATE TABLE allocation_row(
     temporary INTEGER, --- [?] 1: freed before its thread allocated again
     lifetime_events INTEGER, --- [? if FREED] free_requested_seq - alloc_seq
     lifetime_ns INTEGER, --- [? if FREED] free_ns - alloc_ns
+    -- its events, in view event
+    lag INTEGER DEFAULT 0, --- [?] alloc_seq - ring_seq of the event that allocated it
+    free_lag_change INTEGER DEFAULT 0, --- [?] the same of the event that freed it, less lag
+    own_events INTEGER DEFAULT 0,
+        --- [?] of heap and Python, sum of 1 the event that allocated it is in event_row, 2 so is the one that freed it,
+        --- or there is none
+    free_thread_id INTEGER, --- [? if FREE_THREAD] thread.id of who freed it; NULL: who allocated it
     pending_events INTEGER DEFAULT 0,
         --- [? if COMPLETED] free_completed_seq - free_requested_seq, or - alloc_seq if that is NULL
     padding INTEGER DEFAULT 0, --- [?]

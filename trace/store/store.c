@@ -11,6 +11,8 @@
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
 #include "trace/record.h"
+#include "trace/model/derive.h"
+#include "trace/store/event_log.h"
 #include "trace/store/sqlite_format.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
@@ -58,6 +60,11 @@ enum event_use {
 /* A kind that is not in the list uses nothing, so that its row is NULL where its meaning is unknown. */
 static const uint8_t event_uses[256] = {VARVE_EVENT_LIST(USE_ROW)};
 
+#define LOG_SUFFIX "-events"
+
+/* What the row of an event that no allocation holds takes, about. */
+#define EVENT_ROW_BYTES 40U
+
 /* Sizes beyond 63 bits are requests that failed; the largest integer stands for them. */
 static int64_t size_column(uint64_t size)
 {
@@ -74,7 +81,8 @@ static unsigned event_use(struct store *store, const struct event *event)
     return uses | (event->id != 0 ? USE_ID : 0) | (event->ring_seq != 0 ? USE_RING : 0) | (is_thread ? 0 : USE_OTHERS);
 }
 
-int store_append(struct store *store, const struct event *event, struct varve_message *message)
+/* As a row of its own; false if there is no space. */
+static bool event_row_add(struct store *store, const struct event *event)
 {
     unsigned uses = event_use(store, event);
     const int64_t size = (uses & USE_SIZE) != 0 ? size_column(event->size) : 0;
@@ -87,25 +95,84 @@ int store_append(struct store *store, const struct event *event, struct varve_me
     };
     uint32_t nulls = 1U << EVENT_SEQ EVENT_USES(COLUMN_NULL);
     unsigned count = record_columns(values, nulls, EVENT_DEFAULTS, EVENT_COLUMNS);
+    return image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0, count);
+}
+
+/* Does its allocation's row say all of it? Then it has none of its own. */
+static bool event_is_held(struct store *store, struct derive *derive, const struct event *event)
+{
+    bool is_held = store->keeps_events && derive_can_hold(derive, event) &&
+                   rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid);
+    if (is_held) {
+        derive_hold(derive, event);
+    }
+    return is_held;
+}
+
+/* Of a database that has no log. */
+static int event_row_append(struct store *store, const struct event *event, struct varve_message *message)
+{
+    if (!event_row_add(store, event)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before", store->path,
+                                 (unsigned long long)store->pending);
+    }
+    return image_is_full(store->image, IMAGE_EVENT)
+               ? varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
+                                   (unsigned long long)store->pending)
+               : VARVE_OK;
+}
+
+int store_append(struct store *store, struct derive *derive, const struct event *event, struct varve_message *message)
+{
     assert(event->seq == store->seq_last + 1);
-    if (store->skips_events) {
+    int error = VARVE_OK;
+    if (!store->skips_events) {
+        bool is_held = event_is_held(store, derive, event);
+        if (store->event_log != NULL) {
+            VARVE_TRY(event_log_append(store->event_log, event, is_held));
+        } else if (!is_held) {
+            error = event_row_append(store, event, message);
+        }
+    }
+    if (error == VARVE_OK || error == VARVE_ERROR_FULL) {
         store->seq_last = event->seq;
+        store->pending++;
+    }
+    return error;
+}
+
+static bool event_row_pass(void *context, struct event *event)
+{
+    struct store *store = context;
+    return (store->drops_events) || event_row_add(store, event);
+}
+
+int events_gather(struct store *store, struct varve_message *message)
+{
+    if (store->event_log == NULL) {
         return VARVE_OK;
     }
-    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0, count)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before", store->path,
-                                 (unsigned long long)image_rows(store->image, IMAGE_EVENT));
+    VARVE_TRY(event_log_flush(store->event_log, message));
+    return event_log_rest(store->event_log, event_row_pass, store, message);
+}
+
+int events_finish(struct store *store, struct varve_message *message)
+{
+    int error = VARVE_OK;
+    while (error == VARVE_OK && store->event_log != NULL && event_log_waiting(store->event_log) > 0) {
+        const uint64_t before = event_log_waiting(store->event_log);
+        error = events_gather(store, message);
+        VARVE_THEN(error, store_commit(store, NULL, 0, message));
+        if (error == VARVE_OK && event_log_waiting(store->event_log) == before) {
+            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: an event finds no place", store->path);
+        }
     }
-    store->seq_last = event->seq;
-    if (image_is_full(store->image, IMAGE_EVENT)) {
-        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
-                                 (unsigned long long)image_rows(store->image, IMAGE_EVENT));
-    }
-    return VARVE_OK;
+    return error;
 }
 
 void store_keep(struct store *store, bool events, bool allocations)
 {
+    store->keeps_events = events;
     store->skips_events = !events && !allocations;
     store->skips_allocations = !allocations;
     store->drops_events = !events && allocations;
@@ -116,7 +183,7 @@ uint64_t store_bytes(struct store *store)
     int64_t bytes = 0;
     (void)store_wait(store, NULL);
     (void)schema_query(store->db, store->path, sql_bytes, &bytes, NULL);
-    return (uint64_t)bytes;
+    return (uint64_t)bytes + (store->event_log != NULL ? event_log_waiting(store->event_log) * EVENT_ROW_BYTES : 0);
 }
 
 void store_continue_at(struct store *store, uint64_t seq)
@@ -132,13 +199,26 @@ bool store_is_complete(const struct store *store)
 
 uint64_t store_pending(const struct store *store)
 {
-    return image_rows(store->image, IMAGE_EVENT);
+    return store->pending;
+}
+
+/* What was appended is in the log before a commit says so. */
+static int log_commit(struct store *store, struct varve_message *message)
+{
+    if (store->event_log == NULL || store->pending == 0) {
+        return VARVE_OK;
+    }
+    int error = event_log_flush(store->event_log, message);
+    VARVE_THEN(error, store_meta_integer(store, STORE_META_LOG, (int64_t)event_log_bytes(store->event_log)));
+    VARVE_THEN(error, store_meta_integer(store, STORE_META_TAKEN, (int64_t)store->seq_last));
+    return error;
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
     int error = writer_begin(store, message);
+    VARVE_THEN(error, log_commit(store, message));
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *position = &positions[i];
         error = ROWS_WRITE(store, STATEMENT_POSITION, RING_POSITION_MEMBERS(ROW_VALUE));
@@ -146,7 +226,9 @@ int store_commit(struct store *store, const struct store_ring_position *position
             varve_message_set(message, error, "%s", store->failure.text);
         }
     }
-    return error == VARVE_OK ? writer_commit(store, message) : error;
+    VARVE_THEN(error, writer_commit(store, message));
+    store->pending = error == VARVE_OK ? 0 : store->pending;
+    return error;
 }
 
 /* ---- the last steps: indexes, statistics, and from two files one that opens read-only anywhere ---- */
@@ -253,9 +335,6 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
         error = writer_fail(store, "cannot build indexes", message);
     }
-    if (error == VARVE_OK && store->drops_events) {
-        error = writer_execute(store, sql_events_drop, message);
-    }
     store_report(progress, context, 1);
     VARVE_THEN(error, statistics_gather(store, message));
     VARVE_THEN(error, writer_execute(store, sql_complete, message));
@@ -263,9 +342,8 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     VARVE_THEN(error, store_wait(store, message));
     store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
-    if (error == VARVE_OK && store->drops_events) {
-        /* Where there is no space for the smaller copy, the database stays as it is: large, and complete. */
-        sqlite3_exec(store->db, "VACUUM main", NULL, NULL, NULL);
+    if (error == VARVE_OK && store->event_log != NULL) {
+        event_log_remove(store->event_log);
     }
     store_report(progress, context, 3);
     return error;
@@ -322,7 +400,6 @@ static int images_open(struct store *store)
 static int database_begin(struct store *store, enum store_mode mode, struct varve_message *message)
 {
     int64_t complete = 0;
-    int64_t seq_last = 0;
     int64_t symbol_last = 0;
     bool is_empty = mode != STORE_RESUME;
     int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
@@ -334,7 +411,6 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error = schema_create(store->db, store->path, message);
     }
     VARVE_THEN(error, schema_query(store->db, store->path, sql_is_complete, &complete, message));
-    VARVE_THEN(error, schema_query(store->db, store->path, sql_event_last, &seq_last, message));
     VARVE_THEN(error, schema_query(store->db, store->path, sql_symbol_last, &symbol_last, message));
     if (error == VARVE_OK && images_open(store) != SQLITE_OK) {
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
@@ -347,14 +423,27 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error = rows_threads_read(store, message);
     }
     store->is_complete = complete != 0;
-    store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
     return error;
 }
 
+/* Of a log that is gone or was cut nothing more can be read than there is: who continues the recording counts what is
+ * missing. */
+static int log_begin(struct store *store, enum store_mode mode, struct varve_message *message)
+{
+    char path[4096 + 16];
+    int64_t bytes = 0;
+    snprintf(path, sizeof(path), "%s" LOG_SUFFIX, store->path);
+    if (mode == STORE_CREATE) {
+        return event_log_create(path, &store->event_log, message);
+    }
+    int error = schema_query(store->db, store->path, sql_log_bytes, &bytes, message);
+    return error == VARVE_OK ? event_log_resume(path, (uint64_t)bytes, &store->event_log, message) : error;
+}
+
 static void files_remove(const char *path)
 {
-    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", LOG_SUFFIX};
     char name[4096 + 16];
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
@@ -370,12 +459,16 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
     }
     store->lock_fd = -1;
+    store->keeps_events = true;
     store->is_private = mode == STORE_CREATE_PRIVATE;
     schema_configure();
     bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
     VARVE_THEN(error, store_database_open(store, message));
     VARVE_THEN(error, database_begin(store, mode, message));
+    if (error == VARVE_OK && !store->is_private && !store->is_complete) {
+        error = log_begin(store, mode, message);
+    }
     if (error != VARVE_OK) {
         store_close(store);
         if (is_new) {
@@ -400,6 +493,7 @@ void store_close(struct store *store)
     sqlite3_close(store->db);
     image_close(store->image);
     image_close(store->behind.image);
+    event_log_close(store->event_log);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct derive;
 struct event;
 struct varve_message;
 
@@ -31,13 +32,18 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
 /// else.
 bool store_is_complete(const struct store *store);
 
-/// Append one event (copied): it goes into the database with the next commit. VARVE_ERROR_FULL: the event was
-/// taken, but no other can be before a commit (a million or more wait for one).
-int store_append(struct store *store, const struct event *event, struct varve_message *message);
+/// Append one event (copied), which `derive` took just now: from the next commit on it is safe, in a log beside the
+/// database until its row, or that of its allocation, which may hold it, is written. VARVE_ERROR_FULL, of a private
+/// database: the event was taken, but no other can be before a commit (a million or more wait for one).
+int store_append(struct store *store, struct derive *derive, const struct event *event, struct varve_message *message);
+/// Events of the log that have rows of their own, as far as there is room: they go with the next store_commit.
+int events_gather(struct store *store, struct varve_message *message);
+/// After the last event: commit all that are left. After an error it may be called again.
+int events_finish(struct store *store, struct varve_message *message);
 
 /// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages
-/// are kept as allocations are. `events` false with `allocations` true: events are stored, for a collector that
-/// resumes, and deleted by store_finish.
+/// are kept as allocations are. `events` false with `allocations` true: events are in the log alone, for a collector
+/// that resumes.
 void store_keep(struct store *store, bool events, bool allocations);
 /// The database, so far as it is committed.
 uint64_t store_bytes(struct store *store);
@@ -81,8 +87,9 @@ void store_settle(struct store *store);
 
 /// Key of the number of commits, until the recording is finished.
 #define STORE_META_COMMITS "commits"
-/// Key of the number of the last event taken, where not all are stored, until then.
+/// Key of the number of the last event taken, and of the bytes of the log that hold the events, until then.
 #define STORE_META_TAKEN "events_taken"
+#define STORE_META_LOG "events_bytes"
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
@@ -92,8 +99,6 @@ int store_finish(struct store *store, store_progress progress, void *context, st
 void store_close(struct store *store);
 
 /* The rows of `allocation`, which go into the database while the program runs. */
-
-struct derive;
 
 /* So many of the newest rows may still be closed soon, and are in memory anyway. */
 #define ALLOCATIONS_BEHIND ((uint64_t)1 << 16)

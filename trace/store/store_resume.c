@@ -7,6 +7,7 @@
 
 #include "base/grown_array.h"
 #include "trace/model/model_event.h"
+#include "trace/store/event_log.h"
 #include "trace/store/store.h"
 #include "trace/store/schema.h"
 #include "trace/store/store_transaction.h"
@@ -49,68 +50,31 @@ static int query_each(struct store *store, const char *sql, const char *name,
 /* ---- events ---- */
 
 struct event_reader {
-    const struct store_threads *threads;
-    uint32_t *process_ids; /* by thread_id */
-    size_t thread_limit;
-    int (*take)(void *context, struct event *event);
+    int (*take)(void *context, struct event *event, bool is_held);
     void *context;
+    uint64_t seq;
 };
 
-static int thread_take(sqlite3_stmt *row, void *context)
+static int store_resume_event_take(void *context, struct event *event, bool is_held)
 {
     struct event_reader *reader = context;
-    size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
-    if (thread_id >= reader->thread_limit && !ARRAY_COVER(reader->process_ids, reader->thread_limit, thread_id)) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
-    return VARVE_OK;
+    reader->seq = event->seq;
+    return reader->take(reader->context, event, is_held);
 }
 
-static bool is_null(sqlite3_stmt *row, int column)
-{
-    return sqlite3_column_type(row, column) == SQLITE_NULL;
-}
-
-/* The lists of columns_generated.h as assignments, of a row of all columns. NULL reads as 0, which is what the members
- * that a row does not use hold. */
-#define COLUMN_READ(column, member) member = (__typeof__(member))sqlite3_column_int64(row, column);
-
-static int store_resume_event_take(sqlite3_stmt *row, void *context)
-{
-    const struct event_reader *reader = context;
-    struct event *event = &(struct event){.is_stored = true};
-    EVENT_MEMBERS(COLUMN_READ)
-    event->seq = (uint64_t)sqlite3_column_int64(row, EVENT_SEQ);
-    event->size = (uint64_t)sqlite3_column_int64(row, EVENT_SIZE);
-    if (!is_null(row, EVENT_PADDING)) {
-        event->requested = event->size - (uint64_t)sqlite3_column_int64(row, EVENT_PADDING);
-    }
-    if (!is_null(row, EVENT_RING_LAG)) {
-        event->ring_seq = event->seq - (uint64_t)sqlite3_column_int64(row, EVENT_RING_LAG);
-    }
-    if (event->thread_id < reader->threads->limit) {
-        const struct thread_ids *thread = &reader->threads->ids[event->thread_id];
-        event->pid = is_null(row, EVENT_PID) ? thread->pid : event->pid;
-        event->tid = is_null(row, EVENT_TID) ? thread->tid : event->tid;
-    }
-    if (event->thread_id < reader->thread_limit) {
-        event->process_id = reader->process_ids[event->thread_id];
-    }
-    return reader->take(reader->context, event);
-}
-
-int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
+int store_each_event(struct store *store, int (*take)(void *context, struct event *event, bool is_held), void *context,
                      struct varve_message *message)
 {
-    struct event_reader reader = {.threads = &store->threads, .take = take, .context = context};
-    int error = query_each(store, sql_thread_processes, NULL, thread_take, &reader, message);
-    VARVE_THEN(error, query_each(store, sql_events, NULL, store_resume_event_take, &reader, message));
-    free(reader.process_ids);
-    return error;
+    struct event_reader reader = {.take = take, .context = context};
+    int error = event_log_each(store->event_log, store_resume_event_take, &reader, message);
+    store->seq_last = reader.seq;
+    return error == VARVE_ERROR_CORRUPT ? VARVE_OK : error; /* what is missing has a number: STORE_META_TAKEN */
 }
 
 /* ---- the small tables ---- */
+
+/* The lists of columns_generated.h as assignments, of a row of all columns. */
+#define COLUMN_READ(column, member) member = (__typeof__(member))sqlite3_column_int64(row, column);
 
 /* Whom a row is handed to, with what it has of the row. */
 struct reader {

@@ -3,6 +3,7 @@
 #ifndef VARVE_TRACE_STORE_STORE_RESUME_H
 #define VARVE_TRACE_STORE_STORE_RESUME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,9 +14,9 @@ struct store;
 struct store_ring_position;
 struct event;
 
-/// For STORE_RESUME: hand back every stored event in order of seq (to feed derive_event again), the ring
-/// positions, the anchors, the meta values.
-int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
+/// For STORE_RESUME: hand back every event in order of seq (to feed derive_event again, and derive_hold where its
+/// allocation holds it), as far as the log can be read, the ring positions, the anchors, the meta values.
+int store_each_event(struct store *store, int (*take)(void *context, struct event *event, bool is_held), void *context,
                      struct varve_message *message);
 int store_each_ring_position(struct store *store, int (*take)(void *context, const struct store_ring_position *),
                              void *context, struct varve_message *message);

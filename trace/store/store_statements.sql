@@ -108,28 +108,22 @@ INSERT INTO main.sqlite_stat1(tbl, stat) SELECT tbl, CAST(last AS TEXT) FROM (
     UNION ALL SELECT 'callsite', (SELECT max(id) FROM callsite)
     UNION ALL SELECT 'stack_node_row', (SELECT max(id) FROM stack_node_row)) WHERE last > 0
 
--- statement sql_events_drop
-DELETE FROM event_row; DELETE FROM device_event; DELETE FROM remat_event; DELETE FROM keyframe
 -- statement sql_complete
--- With it goes what only a continued recording reads: of `meta` STORE_META_COMMITS and STORE_META_TAKEN.
-DELETE FROM ring_position; DELETE FROM callsite_origin; DELETE FROM meta WHERE key IN ('commits', 'events_taken');
+-- With it goes what only a continued recording reads: of `meta` STORE_META_COMMITS, STORE_META_TAKEN, STORE_META_LOG.
+DELETE FROM ring_position; DELETE FROM callsite_origin;
+DELETE FROM meta WHERE key IN ('commits', 'events_taken', 'events_bytes');
 INSERT OR REPLACE INTO meta VALUES ('complete', 1)
 -- statement sql_is_complete
 SELECT value FROM meta WHERE key = 'complete'
--- statement sql_event_last
-SELECT max(seq) FROM event_row
+-- statement sql_log_bytes
+SELECT value FROM meta WHERE key = 'events_bytes' AND value > 0
 -- statement sql_symbol_last
 SELECT max(id) FROM symbol
 -- statement sql_rows_drop
-DELETE FROM allocation_row; DELETE FROM storage
+DELETE FROM event_row; DELETE FROM allocation_row; DELETE FROM storage
 -- statement sql_bytes
 SELECT page_count * page_size FROM pragma_page_count('main'), pragma_page_size('main')
 
--- statement sql_thread_processes
--- The position of a ring is committed with its events, the row of its thread perhaps not.
-SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position ORDER BY 1
--- statement sql_events
-SELECT * FROM event_row ORDER BY seq
 -- statement sql_positions
 -- A ring of which nothing is stored has a row in `thread` and no position.
 SELECT p.*, t.end_ns IS NOT NULL, t.id AS number, t.process_id, t.ring

@@ -162,6 +162,8 @@ struct store_behind {
     struct varve_message message;
 };
 
+struct event_log;
+
 struct store {
     sqlite3 *db;
     char *path;
@@ -174,11 +176,14 @@ struct store {
     bool is_settled;  /* there is none any more, see store_settle */
     bool is_complete; /* found so when it was opened to be resumed */
     bool must_replay;
-    bool skips_events; /* see store_keep */
+    bool keeps_events; /* see store_keep */
+    bool skips_events;
     bool skips_allocations;
-    bool drops_events; /* at the end */
-    bool has_derived;  /* derive_finish succeeded, in the open transaction */
-    uint64_t seq_last; /* of the last event appended */
+    bool drops_events;           /* they are in the log alone */
+    bool has_derived;            /* derive_finish succeeded, in the open transaction */
+    uint64_t seq_last;           /* of the last event appended */
+    uint64_t pending;            /* events appended since the last commit */
+    struct event_log *event_log; /* NULL: events go straight into the image */
     struct store_threads threads;
     struct store_allocations allocations;
     uint64_t storages_passed; /* the last id of `storage` that has gone into the image */

@@ -7,18 +7,38 @@
 -- (domain.contained_in).
 
 -- These views have no joins: SQLite reads them as if they were tables.
---- events in order, with codes; read them as events
+--- the same of events that are not held by rows of allocations, in order: of caching allocators, the CUDA API,
+---     storages, rematerialization, mappings, realloc, and what is not usual
 --- pid: number of the process in the operating system, which may be given again
 --- tid: number of the thread in the operating system | requested: as event_kind.requested says of the kind
 --- ring_seq: number in its ring, lost ones counted; NULL: stands for missing ones
 --- like: event_row
-CREATE VIEW event AS
+CREATE VIEW event_own AS
     SELECT seq, ts_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = e.thread_id)) AS pid,
         coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = e.thread_id)) AS tid, device, dev_seq, kind, stream,
         pool, id, addr,
         size, coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, thread_id, flags,
         seq - ring_lag AS ring_seq
     FROM event_row e;
+
+-- The rows of allocations hold their own events where these say nothing else, which are most of all.
+--- all events, with codes; in order only by ORDER BY seq, which sorts them; read them as events
+--- like: event_own
+CREATE VIEW event AS
+    SELECT * FROM event_own
+    UNION ALL SELECT alloc_seq, alloc_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)),
+        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)), NULL, NULL,
+        iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_ALLOC@, @KIND_PYTHON_ALLOC@), NULL, NULL, id, addr, size, size,
+        iif(domain = @DOMAIN_HEAP@, 0, NULL), source, callsite_id, thread_id, 0, alloc_seq - lag
+    FROM allocation_row a WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 1 = 0
+    UNION ALL SELECT alloc_seq + lifetime_events, alloc_ns + lifetime_ns,
+        (SELECT t.pid FROM thread t WHERE t.id = coalesce(a.free_thread_id, a.thread_id)),
+        (SELECT t.tid FROM thread t WHERE t.id = coalesce(a.free_thread_id, a.thread_id)), NULL, NULL,
+        iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_FREE@, @KIND_PYTHON_FREE@), NULL, NULL, id, addr, size, NULL, NULL,
+        @CAUSE_FREE@, NULL, coalesce(free_thread_id, thread_id), 0,
+        alloc_seq + lifetime_events - lag - free_lag_change
+    FROM allocation_row a WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 2 = 0
+        AND lifetime_events IS NOT NULL;
 
 --- allocations, one row each, with codes; read them as allocations
 --- pid: number of the process in the operating system, which may be given again
@@ -55,8 +75,8 @@ CREATE VIEW stack_node AS
 CREATE VIEW recording AS
     SELECT 0 AS begin_ns, t.end_ns, t.end_ns AS duration_ns, p.processes, p.images, p.processes_running,
         (SELECT count(*) FROM thread) AS threads, (SELECT sum(stored) FROM thread) AS events
-    FROM (SELECT max(0, coalesce((SELECT value FROM meta WHERE key = 'duration_ns'), 0),
-                coalesce((SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0),
+    FROM (SELECT max(0, coalesce((SELECT value FROM meta WHERE key = 'duration_ns'),
+                    (SELECT max(ts_ns) FROM event), 0),
                 coalesce((SELECT max(end_ns) FROM process), 0)) AS end_ns) t
         CROSS JOIN (SELECT count(*) FILTER (WHERE previous IS NOT 'exec') AS processes, count(*) AS images,
                 count(*) FILTER (WHERE end_cause = 'running') AS processes_running
@@ -309,7 +329,7 @@ CREATE VIEW rss_peak AS
 CREATE VIEW block_op AS
     SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size,
         CASE kind WHEN @KIND_SPLIT@ THEN addr + size ELSE arg END AS other_addr, requested AS other_size, cause
-    FROM event WHERE kind IN (@KIND_SPLIT@, @KIND_MERGE@);
+    FROM event_own WHERE kind IN (@KIND_SPLIT@, @KIND_MERGE@);
 
 --- bytes in segments of caching allocators that no allocation used, over time, of each process
 --- process_id: process.id | reserved: bytes in segments | unused_share: 1 - allocated / reserved, from 0 to 1
@@ -392,7 +412,7 @@ CREATE VIEW ladder_peak AS
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
         e.arg AS succeeded
-    FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = @KIND_OOM_RETRY@;
+    FROM event_own e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = @KIND_OOM_RETRY@;
 
 -- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use:
 -- the allocator could give them back, but for those of private pools, which a CUDA graph or a MemPool keeps. A
@@ -516,7 +536,7 @@ CREATE VIEW leak_moment AS
         CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL THEN 'end' ELSE 'exit of main' END
             AS moment,
         p.exit_ns
-    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns
+    FROM (SELECT *, coalesce(end_ns, (SELECT max(ts_ns) FROM event), 0) AS exit_ns
         FROM process) p;
 
 -- Blocks by line, and by the tenths of the line's time in which they were made and freed: live at the end of tenth i
@@ -1043,7 +1063,7 @@ CREATE VIEW stream_total AS
 CREATE VIEW device_failure AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.tid, e.device, e.stream, k.name AS kind, c.text AS function,
         e.size AS bytes, e.arg AS result, e.requested AS took_ns, e.callsite_id
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     WHERE (d.kind = @KIND_DEV_OOM@ OR (d.kind IN (@KIND_DEV_ALLOC@, @KIND_DEV_ALLOC_ASYNC@, @KIND_VMM_RESERVE@,
         @KIND_VMM_CREATE@, @KIND_VMM_MAP@) AND e.flags & @FLAG_FAILED@)) AND coalesce(e.flags,
@@ -1110,7 +1130,7 @@ CREATE VIEW vmm AS
         CASE WHEN e.flags & @FLAG_FAILED@ THEN NULL WHEN e.kind IN (@KIND_VMM_CREATE@, @KIND_VMM_MAP@,
             @KIND_VMM_RELEASE@) THEN e.arg END AS handle, e.addr, e.size,
         e.id AS allocation_id, e.flags & @FLAG_FAILED@ AS failed, e.flags & @FLAG_DUPLICATE@ <> 0 AS is_duplicate
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind IN (@KIND_VMM_RESERVE@, @KIND_VMM_CREATE@, @KIND_VMM_MAP@, @KIND_VMM_UNMAP@, @KIND_VMM_RELEASE@,
         @KIND_VMM_ADDRESS_FREE@, @KIND_VMM_SET_ACCESS@);
@@ -1135,7 +1155,7 @@ CREATE VIEW cupti_memory AS
         e.addr, e.size, e.pool >> 12 & 15 AS memory_kind, e.pool & 4095 AS pool,
         e.arg & 4294967295 AS correlation_id, e.requested - (SELECT value FROM meta
         WHERE key = 'start_real_ns') AS time_ns
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         WHERE d.kind = @KIND_CUPTI_MEMORY@;
 
 --- the driver's memory pools as CUPTI reports them
@@ -1145,7 +1165,7 @@ CREATE VIEW cupti_pool AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle,
         CASE e.cause WHEN @CAUSE_NONE@ THEN 'changed' ELSE c.text END AS op, e.size AS bytes,
         e.requested AS release_threshold, e.arg AS used_bytes
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind = @KIND_DEV_POOL@ AND (e.cause = @CAUSE_NONE@
         OR e.cause BETWEEN @CAUSE_POOL_CREATED@ AND @CAUSE_POOL_TRIMMED@);
@@ -1158,7 +1178,7 @@ CREATE VIEW cupti_pool AS
 CREATE VIEW cupti_state AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, c.text AS state, e.arg, e.size AS detail,
         nullif(e.requested, 0) - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind = @KIND_CUPTI_STATE@;
 
@@ -1170,7 +1190,7 @@ CREATE VIEW cupti_difference AS
     SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = @DOMAIN_DEVICE@ THEN 1 END)
         AS by_cuda,
         count(CASE WHEN a.domain = @DOMAIN_CUPTI@ THEN 1 END) AS by_cupti
-    FROM device_event d CROSS JOIN event e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id
+    FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id
         AND a.alloc_seq = e.seq LEFT JOIN process p ON p.id = a.process_id
         LEFT JOIN (SELECT process_id, min(seq) AS seq FROM cupti_state
             WHERE state = 'cupti_fatal' OR (state = 'cupti_end' AND arg = 1) GROUP BY process_id) gone
@@ -1190,7 +1210,7 @@ CREATE VIEW cupti_difference AS
 CREATE VIEW op AS
     SELECT e.seq, e.ts_ns, coalesce(e.id, 0) AS id, o.name, e.arg AS cost_ns, e.requested AS input_bytes,
         e.size AS output_bytes, e.callsite_id, t.process_id, e.pid
-    FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM remat_event r CROSS JOIN event_own e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
     WHERE r.kind = @KIND_OP@;
 
@@ -1204,7 +1224,7 @@ CREATE VIEW op AS
 CREATE VIEW eviction AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
         nullif(e.addr, 0) AS addr, e.size, r.score, e.requested AS clock_ns, c.text AS cause, e.callsite_id
-    FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM remat_event r CROSS JOIN event_own e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE r.kind = @KIND_EVICT@;
@@ -1219,7 +1239,7 @@ CREATE VIEW rematerialization AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator,
         nullif(e.addr, 0) AS addr, e.size,
         e.requested AS depth, e.arg AS cost_ns, c.text AS cause, r.is_wasted, e.callsite_id
-    FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+    FROM remat_event r CROSS JOIN event_own e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE r.kind = @KIND_REMAT@;
@@ -1318,9 +1338,10 @@ END;
 
 CREATE TRIGGER allocation_insert INSTEAD OF INSERT ON allocation BEGIN
     INSERT INTO allocation_row(domain, source, addr, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events,
-        lifetime_ns, pending_events, padding, device, pool, stream, segment_id, memory_kind, pid, tid, process_id, id)
+        lifetime_ns, own_events, pending_events, padding, device, pool, stream, segment_id, memory_kind, pid, tid,
+        process_id, id)
     VALUES (NEW.domain, NEW.source, NEW.addr, NEW.size, NEW.callsite_id, NEW.alloc_seq, NEW.alloc_ns, NEW.temporary,
-        NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns,
+        NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns, 3,
         NEW.free_completed_seq - coalesce(NEW.free_requested_seq, NEW.alloc_seq), NEW.size - NEW.requested, NEW.device,
         NEW.pool, NEW.stream, NEW.segment_id, NEW.memory_kind, NEW.pid, NEW.tid, NEW.process_id, NEW.id);
 END;

@@ -42,7 +42,7 @@ static inline void derived_event(struct derived *derived, struct event event, ui
     event.pid = event.tid = 100 + (int32_t)process;
     assert_int_equal(derive_event(derived->derive, &event, &derived->message), VARVE_OK);
     assert_int_equal(derive_check(derived->derive, &derived->message), VARVE_OK);
-    assert_int_equal(store_append(derived->store, &event, &derived->message), VARVE_OK);
+    assert_int_equal(store_append(derived->store, derived->derive, &event, &derived->message), VARVE_OK);
 }
 
 /* A process with a thread, of that id. */

@@ -240,6 +240,7 @@ static const struct {
     {"live.json", ENTRY_SCRAP | ENTRY_FRAME},
     {"live.json.new", ENTRY_SCRAP | ENTRY_FRAME},
     {"allocations", ENTRY_SCRAP},
+    {"trace.db-events", ENTRY_SCRAP},
     {"ctf", ENTRY_FOLDER},
     {"trace.db-wal", ENTRY_DATABASE},
     {"trace.db-shm", ENTRY_DATABASE},

@@ -13,7 +13,9 @@
 #include "trace/format/ring_format.h"
 #include "trace/format/session_format.h"
 #include "trace/model/derive.h"
+#include "trace/model/model_event.h"
 #include "trace/record.h"
+#include "trace/store/event_log.h"
 #include "trace/store/store.h"
 #include "trace/collect.h"
 #include "trace/emit.h"
@@ -240,6 +242,44 @@ TEST(test_folded_records)
 }
 
 /* The collector died when it had stored one event of two of a record: the other one is what comes next. */
+struct taken {
+    struct event events[8];
+    unsigned count;
+};
+
+static int take_event(void *context, struct event *event, bool is_held)
+{
+    struct taken *taken = context;
+    assert_false(is_held);
+    assert_true(taken->count < 8);
+    taken->events[taken->count++] = *event;
+    return VARVE_OK;
+}
+
+/* The log of the recording ends behind its first `count` events. Returns its length. */
+static unsigned long long log_cut(const struct lab *lab, unsigned count)
+{
+    char path[160];
+    struct taken taken = {.count = 0};
+    struct event_log *log;
+    struct varve_message message;
+    struct stat status;
+    snprintf(path, sizeof(path), "%s.d/trace.db-events", lab->database);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(event_log_resume(path, (uint64_t)status.st_size, &log, &message), VARVE_OK);
+    assert_int_equal(event_log_each(log, take_event, &taken, &message), VARVE_OK);
+    event_log_close(log);
+    assert_true(taken.count > count);
+    assert_int_equal(event_log_create(path, &log, &message), VARVE_OK);
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(event_log_append(log, &taken.events[i], false), VARVE_OK);
+    }
+    assert_int_equal(event_log_flush(log, &message), VARVE_OK);
+    unsigned long long bytes = event_log_bytes(log);
+    event_log_close(log);
+    return bytes;
+}
+
 TEST(test_half_a_folded_record)
 {
     struct lab *lab = lab_begin();
@@ -252,11 +292,13 @@ TEST(test_half_a_folded_record)
     snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
     sqlite3 *db;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db,
-                                  "DELETE FROM event WHERE seq = 3; DELETE FROM thread;"
-                                  "INSERT OR REPLACE INTO ring_position SELECT 1, 1, 1, 1, 0, 2, 0, 0, 1, 1, 0, 0",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
+    char sql[512];
+    snprintf(sql, sizeof(sql),
+             "DELETE FROM thread; UPDATE meta SET value = 2 WHERE key = 'events_taken'; UPDATE meta SET value = %llu "
+             "WHERE key = 'events_bytes';"
+             "INSERT OR REPLACE INTO ring_position SELECT 1, 1, 1, 1, 0, 2, 0, 0, 1, 1, 0, 0",
+             log_cut(lab, 2));
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
     lab_recover(lab);
     lab_rows(lab, "SELECT seq, ring_seq, dev_seq, kind FROM events ORDER BY seq",

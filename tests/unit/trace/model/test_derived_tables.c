@@ -124,7 +124,7 @@ static void take_named(struct scene *scene, struct event event, unsigned thread,
     say(scene, &event, text, score);
     struct varve_message message;
     assert_int_equal(derive_event(scene->derive, &event, &message), VARVE_OK);
-    assert_int_equal(store_append(scene->store, &event, &message), VARVE_OK);
+    assert_int_equal(store_append(scene->store, scene->derive, &event, &message), VARVE_OK);
     if (derive_check(scene->derive, &message) != VARVE_OK) {
         fail_msg("event %llu, kind %u: %s", (unsigned long long)event.seq, event.kind, message.text);
     }
@@ -480,14 +480,19 @@ static void emit_any(struct scene *scene)
     }
 }
 
-static int take_again(void *context, struct event *event)
+static int take_again(void *context, struct event *event, bool is_held)
 {
     struct scene *scene = context;
     struct varve_message message;
     struct event stored = *event;
     assert_int_equal(derive_event(scene->derive, event, &message), VARVE_OK);
     assert_int_equal(stored.device, event->device);
-    assert_int_equal(stored.id, event->id);
+    if (is_held) {
+        assert_true(derive_can_hold(scene->derive, event));
+        derive_hold(scene->derive, event);
+    } else {
+        assert_int_equal(stored.id, event->id);
+    }
     assert_int_equal(stored.stream, event->stream);
     return VARVE_OK;
 }
