@@ -49,9 +49,13 @@ enum varve_torch {
 
 enum varve_keep {
     VARVE_KEEP_EVENTS = 0,  /* everything */
+    VARVE_KEEP_LASTING,     /* but what of the heap and of Python was freed within VARVE_SHORT_EVENTS events */
     VARVE_KEEP_ALLOCATIONS, /* no rows of events */
     VARVE_KEEP_TOTALS, /* neither these nor allocations that were freed: call sites, peaks, timeline, what is live */
 };
+
+/* An allocation is short-lived if it is freed so many events, of all threads, after it was made, or sooner. */
+#define VARVE_SHORT_EVENTS 4096U
 
 /* The tables of so many stacks take 200 MB in a process. */
 #define VARVE_STACKS_MAX (3U << 20)

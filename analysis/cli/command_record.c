@@ -171,13 +171,13 @@ static int command_record_run(struct command_context *context, const void *value
     struct recording recording;
     struct varve_collect_options collect;
     varve_collect_options_init(&collect);
+    command_record_fill_options(values, &collect);
     if (!recording_begin(context, &values->recording, &recording, &collect)) {
         return EXIT_STATUS_FAILED;
     }
     char output[4096], history[4096] = "";
     command_record_name_output(output, sizeof(output), operands->rest[0]);
     struct libraries libraries;
-    command_record_fill_options(values, &collect);
     find_libraries(&libraries, values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
     collect.argv = operands->rest;

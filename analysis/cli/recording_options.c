@@ -9,7 +9,7 @@
 
 const char *const recording_stacks_names[] = {"none", "native", "python", "all", NULL};
 const char *const recording_overflow_names[] = {"spill", "block", "drop", NULL};
-const char *const recording_keep_names[] = {"events", "allocations", "totals", NULL};
+const char *const recording_keep_names[] = {"events", "lasting", "allocations", "totals", NULL};
 
 /* While the program runs the terminal is its own. */
 static void recording_step(void *context, const char *stage, uint64_t done, uint64_t total)
@@ -37,7 +37,9 @@ bool recording_begin(struct command_context *context, const struct recording_opt
     collect->stacks_max = (unsigned)options->stacks_max;
     collect->ring_records = (unsigned)(options->ring_bytes / (int64_t)sizeof(struct varve_record));
     collect->spill_bytes_max = (uint64_t)options->spill_bytes;
-    collect->keep = (unsigned)options->keep;
+    collect->keep = options->keep >= 0           ? (unsigned)options->keep
+                    : collect->python_allocators ? VARVE_KEEP_LASTING
+                                                 : VARVE_KEEP_EVENTS;
     collect->bytes_max = (uint64_t)options->bytes_max;
     collect->replace = options->force;
     collect->quiet = options->quiet;

@@ -29,6 +29,7 @@ struct recording_options {
 #define RECORDING_DEFAULTS                                                                                     \
     {                                                                                                          \
         .stacks = VARVE_STACKS_ALL, .stack_depth = 256, .stacks_max = VARVE_STACKS_MAX, .ring_bytes = 4 << 20, \
+        .keep = -1,                                                                                            \
     }
 
 /* In the order of their codes. */
@@ -58,7 +59,8 @@ extern const char *const recording_stacks_names[], *const recording_overflow_nam
             overflow, 0, 0, recording_overflow_names),                                                                 \
         RECORDING_OPTION(                                                                                              \
             "keep", OPTION_CHOICE, "WHAT",                                                                             \
-            "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, "              \
+            "events (default), lasting (the default with --python-allocators: no rows of what of heap and Python was " \
+            "freed within 4,096 events), allocations (no rows of events), or totals (call sites, peaks, timeline, "    \
             "and what is live: database and memory do not grow with events; call sites below 1/10,000 of "             \
             "everything are put together)",                                                                            \
             keep, 0, 0, recording_keep_names),                                                                         \
@@ -80,7 +82,7 @@ struct recording {
     char preload[4096]; /* path of the library that the program loads */
 };
 
-/// Fill `collect`, made by varve_collect_options_init, with what the options say; it uses `recording` as long as it is
+/// Fill `collect`, made by varve_collect_options_init and told what is recorded, with what the options say; it uses `recording` as long as it is
 /// used itself. The caller owes progress_end. False, with the reason said: there is none to come.
 bool recording_begin(struct command_context *context, const struct recording_options *options,
                      struct recording *recording, struct varve_collect_options *collect);

@@ -448,7 +448,7 @@ static int history_database_read_events(struct reader *reader, struct varve_mess
 /* Several processes have their own devices of the same number. */
 static int check_processes(struct reader *reader, struct varve_message *message)
 {
-    int error = report_require_events(reader->database, message);
+    int error = report_require_events(reader->database, false, message);
     int64_t count = database_integer(reader->database, sql_history_pids, 0);
     if (error != VARVE_OK) {
         return error;

@@ -9,6 +9,7 @@
 #include "analysis/base/json_writer.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
+#include "trace/collect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,11 @@ void report_kept_words(char *text, size_t bytes, struct database *database)
                  joined > 0 ? " smaller call sites were put together" : "");
     } else if (count >= 0) {
         snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)", format_count(count).text);
+    } else if (keeps(database, "lasting")) {
+        snprintf(text, bytes,
+                 "everything but rows of what of heap and Python was freed within %u events; totals are of all (--keep "
+                 "lasting)",
+                 VARVE_SHORT_EVENTS);
     } else if (keeps(database, "allocations")) {
         snprintf(text, bytes, "allocations and totals; no events (--keep allocations)");
     }
@@ -96,11 +102,11 @@ void report_times_json(struct cJSON *object, struct database *database)
     }
 }
 
-int report_require_events(struct database *database, struct varve_message *message)
+int report_require_events(struct database *database, bool of_heap, struct varve_message *message)
 {
     char words[240];
     report_kept_words(words, sizeof(words), database);
-    return words[0] == '\0'
+    return words[0] == '\0' || (!of_heap && keeps(database, "lasting"))
                ? VARVE_OK
                : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%s has not the events that this needs: it has %s",
                                    database_path(database), words);

@@ -75,7 +75,7 @@ void report_attached_json(struct cJSON *object, struct database *database);
 
 struct varve_message;
 
-/// Every event has a row.
+/// Every event has a row, or that of its allocation; but for short-lived ones of heap and Python.
 bool report_keeps_events(struct database *database);
 /// Of allocations, only those that were never freed have a row.
 bool report_keeps_only_live(struct database *database);
@@ -87,7 +87,8 @@ void report_kept_json(struct cJSON *object, struct database *database);
 bool report_has_no_times(struct database *database);
 void report_times_print(FILE *out, struct database *database);
 void report_times_json(struct cJSON *object, struct database *database); /* `times`: "order" then, else nothing */
-/// For what can't be worked out without all events. VARVE_ERROR_UNSUPPORTED, with the reason.
-int report_require_events(struct database *database, struct varve_message *message);
+/// For what can't be worked out without all events, those of heap and Python or without them. VARVE_ERROR_UNSUPPORTED,
+/// with the reason.
+int report_require_events(struct database *database, bool of_heap, struct varve_message *message);
 
 #endif

@@ -51,7 +51,7 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
 int segments_moment(struct database *database, const char *text, int64_t *seq_out, struct varve_message *message)
 {
     int64_t last = database_integer(database, "SELECT max(seq) FROM event", 0);
-    int error = report_require_events(database, message);
+    int error = report_require_events(database, false, message);
     if (error != VARVE_OK) {
         return error;
     }

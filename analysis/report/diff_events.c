@@ -17,7 +17,7 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
 {
     int result = VARVE_OK;
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
-        result = report_require_events(diff->traces[side], message);
+        result = report_require_events(diff->traces[side], true, message);
         result = result == VARVE_OK ? database_error(diff->traces[side], message) : result;
     }
     VARVE_THEN(result, database_open_two(database_path(diff->traces[DIFF_A]), database_path(diff->traces[DIFF_B]),

@@ -21,7 +21,7 @@
 #define META_BYTES_MAX "max_size"
 #define META_KEPT_EVENTS "kept_events"
 
-static const char *const keep_names[] = {"events", "allocations", "totals"};
+static const char *const keep_names[] = {"events", "lasting", "allocations", "totals"};
 
 /* Where there were allocations, their rows name call sites, and these are in the database. */
 static bool joins_callsites(const struct collector *collector)
@@ -31,7 +31,7 @@ static bool joins_callsites(const struct collector *collector)
 
 static int keep_apply(const struct collector *collector)
 {
-    store_keep(collector->store, collector->keep == VARVE_KEEP_EVENTS, collector->keep != VARVE_KEEP_TOTALS);
+    store_keep(collector->store, collector->keep);
     if (collector->keep == VARVE_KEEP_TOTALS) {
         derive_forget(collector->derive);
     }
@@ -40,7 +40,7 @@ static int keep_apply(const struct collector *collector)
 
 int collect_keep_begin(struct collector *collector)
 {
-    int error = collect_meta_text(collector, META_KEEP, keep_names[collector->keep % 3]);
+    int error = collect_meta_text(collector, META_KEEP, keep_names[collector->keep % 4]);
     if (error == VARVE_OK && collector->bytes_max != 0) {
         error = collect_meta_integer(collector, META_BYTES_MAX, (int64_t)collector->bytes_max);
     }
@@ -126,6 +126,7 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
     for (unsigned i = 0; i < sizeof(keep_names) / sizeof(keep_names[0]); i++) {
         collector->keep = strcmp(name, keep_names[i]) == 0 ? i : collector->keep;
     }
+    store_keep(collector->store, collector->keep); /* of the rows that came before its largest size */
     int64_t value = 0;
     if (error == VARVE_OK && store_meta_get_integer(collector->store, META_BYTES_MAX, &value) == VARVE_OK) {
         collector->bytes_max = (uint64_t)value;

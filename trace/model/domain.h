@@ -123,6 +123,13 @@ static inline bool domain_holds_events(unsigned domain)
     return domain == DOMAIN_HEAP || domain == DOMAIN_PYTHON;
 }
 
+/* What the malloc family and Python's allocators did. */
+static inline bool kind_is_of_heap(unsigned kind)
+{
+    return (kind >= VARVE_KIND_HEAP_ALLOC && kind <= VARVE_KIND_HEAP_REALLOC) ||
+           (kind >= VARVE_KIND_PYTHON_ALLOC && kind <= VARVE_KIND_PYTHON_REALLOC);
+}
+
 /* Events by which memory is given back: what stack they have is their own, and they may have none. */
 static inline bool kind_gives_back(unsigned kind)
 {

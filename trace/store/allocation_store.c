@@ -117,6 +117,14 @@ static bool allocation_store_is_over(const struct scratch_row *row, const struct
     return row->free_seq != 0 && !row->is_waiting && more == NULL;
 }
 
+/* What is freed so soon is over when its row is due (ALLOCATIONS_BEHIND). */
+static bool row_is_left_out(const struct store *store, const struct scratch_row *row)
+{
+    bool is_short = domain_holds_events(row->domain) && row->free_seq != 0 && !row->is_waiting &&
+                    row->free_seq - row->alloc_seq <= VARVE_SHORT_EVENTS;
+    return store->keep == VARVE_KEEP_TOTALS || (store->keep_rows == VARVE_KEEP_LASTING && is_short);
+}
+
 /* The next row goes into the image, whether it is over or not; false if there is no space or memory. */
 static bool allocation_store_row_pass(struct store *store, struct derive *derive, bool is_end)
 {
@@ -125,7 +133,8 @@ static bool allocation_store_row_pass(struct store *store, struct derive *derive
     struct scratch_row *row = &derive->scratch.rows[id - 1];
     const struct scratch_block *more = block_follow(derive, id, &state->block);
     bool is_final = is_end || allocation_store_is_over(row, more);
-    if (store->skips_allocations && !derive_row_is_left(derive, row)) {
+    if (row_is_left_out(store, row) && !derive_row_is_left(derive, row)) {
+        row->is_stored = true; /* as far as it ever is */
         state->passed = id;
         return true;
     }
@@ -144,7 +153,7 @@ static bool allocation_store_row_pass(struct store *store, struct derive *derive
 
 bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
-    if (store->skips_allocations || store->is_private) {
+    if (store->keep == VARVE_KEEP_TOTALS || store->is_private) {
         return true;
     }
     while (store->allocations.passed + behind < derive->scratch.count &&

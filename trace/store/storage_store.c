@@ -64,7 +64,7 @@ static bool storage_store_row_pass(struct store *store, const struct derive *der
 {
     uint64_t id = store->storages_passed + 1;
     struct scratch_storage *row = derive_storage_row(derive, id);
-    bool is_left_out = store->skips_allocations && row->destroy_seq != 0;
+    bool is_left_out = store->keep == VARVE_KEEP_TOTALS && row->destroy_seq != 0;
     if (!is_left_out && !storage_store_row_add(store, IMAGE_STORAGE, derive, id)) {
         return false;
     }
@@ -75,7 +75,7 @@ static bool storage_store_row_pass(struct store *store, const struct derive *der
 
 bool storages_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
-    if (store->skips_allocations || store->is_private) {
+    if (store->keep == VARVE_KEEP_TOTALS || store->is_private) {
         return true;
     }
     while (store->storages_passed + behind < derive->storages.count &&

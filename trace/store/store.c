@@ -101,7 +101,7 @@ static bool event_row_add(struct store *store, const struct event *event)
 /* Does its allocation's row say all of it? Then it has none of its own. */
 static bool event_is_held(struct store *store, struct derive *derive, const struct event *event)
 {
-    bool is_held = store->keeps_events && derive_can_hold(derive, event) &&
+    bool is_held = store->keep != VARVE_KEEP_ALLOCATIONS && derive_can_hold(derive, event) &&
                    rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid);
     if (is_held) {
         derive_hold(derive, event);
@@ -126,7 +126,7 @@ int store_append(struct store *store, struct derive *derive, const struct event 
 {
     assert(event->seq == store->seq_last + 1);
     int error = VARVE_OK;
-    if (!store->skips_events) {
+    if (store->keep != VARVE_KEEP_TOTALS) {
         bool is_held = event_is_held(store, derive, event);
         if (store->event_log != NULL) {
             VARVE_TRY(event_log_append(store->event_log, event, is_held));
@@ -141,10 +141,17 @@ int store_append(struct store *store, struct derive *derive, const struct event 
     return error;
 }
 
+/* Of short-lived allocations no event is kept, of the others those that their rows hold. */
+static bool event_is_left_out(const struct store *store, const struct event *event)
+{
+    return store->keep_rows == VARVE_KEEP_ALLOCATIONS ||
+           (store->keep_rows == VARVE_KEEP_LASTING && kind_is_of_heap(event->kind));
+}
+
 static bool event_row_pass(void *context, struct event *event)
 {
     struct store *store = context;
-    return (store->drops_events) || event_row_add(store, event);
+    return event_is_left_out(store, event) || event_row_add(store, event);
 }
 
 int events_gather(struct store *store, struct varve_message *message)
@@ -170,12 +177,10 @@ int events_finish(struct store *store, struct varve_message *message)
     return error;
 }
 
-void store_keep(struct store *store, bool events, bool allocations)
+void store_keep(struct store *store, enum varve_keep keep)
 {
-    store->keeps_events = events;
-    store->skips_events = !events && !allocations;
-    store->skips_allocations = !allocations;
-    store->drops_events = !events && allocations;
+    store->keep = keep;
+    store->keep_rows = keep != VARVE_KEEP_TOTALS ? keep : store->keep_rows;
 }
 
 uint64_t store_bytes(struct store *store)
@@ -459,7 +464,6 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
     }
     store->lock_fd = -1;
-    store->keeps_events = true;
     store->is_private = mode == STORE_CREATE_PRIVATE;
     schema_configure();
     bool is_new = false;

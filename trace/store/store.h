@@ -7,6 +7,8 @@
 #ifndef VARVE_TRACE_STORE_STORE_H
 #define VARVE_TRACE_STORE_STORE_H
 
+#include "trace/collect.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,9 +44,8 @@ int events_gather(struct store *store, struct varve_message *message);
 int events_finish(struct store *store, struct varve_message *message);
 
 /// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages
-/// are kept as allocations are. `events` false with `allocations` true: events are in the log alone, for a collector
-/// that resumes.
-void store_keep(struct store *store, bool events, bool allocations);
+/// are kept as allocations are. Events of VARVE_KEEP_ALLOCATIONS are in the log alone, for a collector that resumes.
+void store_keep(struct store *store, enum varve_keep keep);
 /// The database, so far as it is committed.
 uint64_t store_bytes(struct store *store);
 /// After STORE_RESUME: events up to this one were taken, whether there are rows of them or not.

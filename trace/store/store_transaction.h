@@ -12,6 +12,7 @@
 
 #include "base/hash_index.h"
 #include "base/error.h"
+#include "trace/collect.h"
 #include "trace/store/page_image.h"
 
 #include <pthread.h>
@@ -176,10 +177,8 @@ struct store {
     bool is_settled;  /* there is none any more, see store_settle */
     bool is_complete; /* found so when it was opened to be resumed */
     bool must_replay;
-    bool keeps_events; /* see store_keep */
-    bool skips_events;
-    bool skips_allocations;
-    bool drops_events;           /* they are in the log alone */
+    enum varve_keep keep;        /* see store_keep */
+    enum varve_keep keep_rows;   /* the last one with rows: of what was taken before */
     bool has_derived;            /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last;           /* of the last event appended */
     uint64_t pending;            /* events appended since the last commit */

@@ -51,7 +51,7 @@ static void play(const struct event *events, size_t count, bool has_totals_only,
 {
     struct derived derived;
     derived_begin(&derived);
-    store_keep(derived.store, !has_totals_only, !has_totals_only);
+    store_keep(derived.store, has_totals_only ? VARVE_KEEP_TOTALS : VARVE_KEEP_EVENTS);
     if (has_totals_only) {
         derive_forget(derived.derive);
     }

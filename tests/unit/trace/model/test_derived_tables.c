@@ -520,7 +520,7 @@ static void scene_begin(struct scene *scene)
     assert_int_equal(store_open("trace.db", mode, &scene->store, &message), VARVE_OK);
     assert_int_equal(derive_open("allocations", &scene->derive, &message), VARVE_OK);
     if (scene->way >= WAY_ALLOCATIONS) {
-        store_keep(scene->store, false, scene->way == WAY_ALLOCATIONS);
+        store_keep(scene->store, scene->way == WAY_ALLOCATIONS ? VARVE_KEEP_ALLOCATIONS : VARVE_KEEP_TOTALS);
     }
     if (scene->way >= WAY_TOTALS) {
         derive_forget(scene->derive);
