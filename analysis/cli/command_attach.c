@@ -83,6 +83,7 @@ static void command_attach_print_summary(FILE *err, int32_t pid, const struct va
     fprintf(err, "; one thread was held for %s to begin", DURATION(result->attach_stopped_ns));
     command_say(err, "; next: varve report %s\n", result->database_path);
     report_result_programs(err, result);
+    report_result_size(err, result);
 }
 
 /* Said in any case: it is not what the command is for. */

@@ -113,6 +113,7 @@ static void command_record_print_summary(FILE *err, const struct varve_collect_r
         command_say(err, "; next: varve import %s -o trace.db\n", result->ctf_path);
     }
     report_result_programs(err, result);
+    report_result_size(err, result);
 }
 
 /* Paths of what the program will load; NULL where it is not asked for. */

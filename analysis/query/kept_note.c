@@ -11,8 +11,13 @@
 #include "base/error.h"
 #include "trace/collect.h"
 
+#include "statements_generated.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#define LARGE_BYTES 200000000 /* above it, it is said how it could be smaller */
 
 /* Those that have rows, before the database had its largest size; -1: it had not. */
 static int64_t kept_events(struct database *database)
@@ -78,6 +83,24 @@ void report_kept_json(struct cJSON *object, struct database *database)
         json_integer(object, "callsites_joined", joined);
     }
     free(keep);
+}
+
+void report_result_size(FILE *out, const struct varve_collect_result *result)
+{
+    struct stat status;
+    struct varve_message message;
+    struct database *database = NULL;
+    if (result->database_path[0] == '\0' || stat(result->database_path, &status) != 0 ||
+        status.st_size <= LARGE_BYTES ||
+        database_open(result->database_path, DATABASE_ANY, &database, &message) != VARVE_OK) {
+        return;
+    }
+    const int64_t bytes = report_keeps_only_live(database) ? 0 : database_integer(database, sql_bytes_of_totals, 0);
+    if (bytes > 0 && bytes < status.st_size / 2) {
+        fprintf(out, "varve: the database has %s; with --keep totals it would have about %s\n",
+                format_bytes(status.st_size).text, format_bytes(bytes).text);
+    }
+    database_close(database);
 }
 
 bool report_has_no_times(struct database *database)

@@ -79,6 +79,8 @@ struct varve_message;
 bool report_keeps_events(struct database *database);
 /// Of allocations, only those that were never freed have a row.
 bool report_keeps_only_live(struct database *database);
+/// A line of a large database: what it would have taken with totals alone. Nothing of others.
+void report_result_size(FILE *out, const struct varve_collect_result *result);
 /// A sentence without its full stop; "" if everything was kept.
 void report_kept_words(char *text, size_t bytes, struct database *database);
 /// `keep`, and where they apply `kept_events` and `callsites_joined`.

@@ -24,6 +24,23 @@ WITH moment AS MATERIALIZED (SELECT coalesce(max(seq), 0) AS seq FROM keyframe W
     SELECT sum(reserved), sum(live_requested), sum(rounding), sum(unsplit_remainder), sum(segment_quantum),
     sum(pool_segregation), sum(stream_pending), sum(cached_segments), sum(external_holes) FROM part
 
+-- statement sql_bytes_of_totals
+-- What `record --keep totals` would have taken, about: without rows of events and of what was freed, and with as large a
+-- part of the stacks as there are call sites that have 1/10,000 of anything (trace/model/derive_join.c).
+WITH part AS (SELECT name, sum(pgsize) AS bytes FROM dbstat GROUP BY name),
+    whole AS (SELECT domain, sum(allocations) AS allocations, sum(bytes) AS bytes, sum(peak_bytes) AS peak_bytes,
+            sum(live_bytes) AS live_bytes, count(*) AS callsites
+        FROM callsite_stat GROUP BY domain),
+    large AS (SELECT count(DISTINCT t.callsite_id) * 1.0 / (SELECT sum(callsites) FROM whole) AS share
+        FROM callsite_stat t JOIN whole w ON w.domain = t.domain
+        WHERE 10000 * t.allocations >= w.allocations OR 10000 * t.bytes >= w.bytes
+            OR (w.peak_bytes > 0 AND 10000 * t.peak_bytes >= w.peak_bytes)
+            OR (w.live_bytes > 0 AND 10000 * t.live_bytes >= w.live_bytes))
+    SELECT CAST(total(CASE WHEN name IN ('event_row', 'allocation_row', 'allocation_leak') THEN 0
+            WHEN name IN ('callsite', 'callsite_stat', 'stack_node_row', 'stack_frame', 'symbol') THEN bytes * share
+            ELSE bytes END) AS INTEGER) + 60 * (SELECT total(live_allocations) FROM total_stat WHERE process_id = 0)
+    FROM part, large
+
 -- statement sql_moment_of_segments
 SELECT (SELECT ts_ns FROM event WHERE seq = ?1), (SELECT max(seq) FROM event),
     (SELECT max(seq) FROM keyframe WHERE seq <= ?1)
