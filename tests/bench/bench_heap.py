@@ -25,6 +25,7 @@ TARGET_OWN = 2.5
 TARGET_HEAPTRACK = 5
 TARGET_STACKS = 2
 TARGET_OFF_NS = 1
+TARGET_BARE = 2
 
 STACKS = ("--stacks", "native", "--stack-depth", "32")
 CASES = ( # name, arguments of heap_loop, options of varve record, target beside heaptrack, rounds
@@ -101,6 +102,19 @@ def measure_off(kind):
                  own_pair_ns=round(statistics.median(plain), 3))
 
 
+def measure_bare(folder, kind):
+    """Below 18 frames of code without unwind tables, beside the same code with them: processor time of the program."""
+    with_tables, without = [], []
+    for _ in range(ROUNDS):
+        for path, runs in ((bench.program("heap_loop"), with_tables),
+                           (bench.program("bare_heap_loop"), without)):
+            runs.append(bench.recorded(folder, [path, kind, str(PAIRS // 2), "18"], STACKS,
+                                       lambda figures: 2 * figures["pairs"])["cpu_ns"])
+    bench.figure("heap", f"pair, {kind}, stacks, depth 18, without unwind tables", median_ratio(without, with_tables),
+                 "times", TARGET_BARE, with_tables_ns=round(statistics.median(with_tables), 3),
+                 without_ns=round(statistics.median(without), 3))
+
+
 def measure(folder):
     has_heaptrack = shutil.which("heaptrack") is not None
     if not has_heaptrack:
@@ -109,6 +123,8 @@ def measure(folder):
         measure_off(kind)
     for case in CASES:
         measure_case(folder, *case, has_heaptrack)
+    for kind in ("same", "varied"):
+        measure_bare(folder, kind)
 
 
 if __name__ == "__main__":

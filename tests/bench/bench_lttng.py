@@ -18,7 +18,6 @@ PAIRS = bench.number("VARVE_BENCH_LTTNG_PAIRS", 1_000_000)
 IMPORT_PAIRS = bench.number("VARVE_BENCH_LTTNG_IMPORT_PAIRS", 1_500_000)
 TARGET_OFF_NS = 1
 TARGET_IMPORT = 450_000
-WRAPPER = "liblttng-ust-libc-wrapper.so"
 
 
 def record(lttng, folder, arguments, options=(), prefix=()):
@@ -53,13 +52,6 @@ def measure_records(lttng, folder):
                  times_ring=round(statistics.median(b / r for b, r in zip(both, ring)), 2))
 
 
-def wrapped(lttng, arguments):
-    """The loop under LTTng's own wrapper of malloc and free, in a session of its own."""
-    environment = dict(lttng.environment, LD_PRELOAD=WRAPPER, LTTNG_UST_REGISTER_TIMEOUT="-1")
-    with lttng.session("lttng_ust_libc:*"):
-        return bench.run_json(arguments, env=environment)["ns_per_pair"]
-
-
 def measure_pairs(lttng, folder):
     arguments = [bench.program("heap_loop"), "window", str(PAIRS)]
     own, ring, both, peer = [], [], [], []
@@ -67,7 +59,7 @@ def measure_pairs(lttng, folder):
         own.append(bench.run_json(arguments)["ns_per_pair"])
         ring.append(record(lttng, folder, arguments)["ns_per_pair"])
         both.append(record(lttng, folder, arguments, ["--lttng"])["ns_per_pair"])
-        peer.append(wrapped(lttng, arguments))
+        peer.append(lttng.wrapped(arguments)["ns_per_pair"])
     bench.compare("lttng", "pair of malloc and free, recorded to ring and LTTng", both, peer, "ns",
                   "LTTng's wrapper of the C library", own_ns=round(statistics.median(own), 3),
                   ring_only_ns=round(statistics.median(ring), 3))

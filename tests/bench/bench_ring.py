@@ -14,6 +14,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import time
 
 import common as bench
@@ -23,6 +24,7 @@ BURSTS = bench.number("VARVE_BENCH_RING_BURSTS", 150)
 FLAT = bench.number("VARVE_BENCH_RING_FLAT", 1_000_000)
 TARGET_NS = 15
 TARGET_RATIO = 8
+WRAPPER = "liblttng-ust-libc-wrapper.so"
 
 
 class Lttng:
@@ -82,6 +84,12 @@ class Lttng:
             found = re.search(r"(\d+) events? (?:were )?(?:discarded|lost)", self.must("stop", name))
         return {**figures, "discarded": int(found.group(1)) if found else 0}
 
+    def wrapped(self, arguments):
+        """The program's figures under LTTng's own wrapper of malloc and free."""
+        with self.session("lttng_ust_libc:*"):
+            return bench.run_json(arguments, env=dict(self.environment, LD_PRELOAD=WRAPPER,
+                                                      LTTNG_UST_REGISTER_TIMEOUT="-1"))
+
     def close(self):
         if self.daemon:
             self.daemon.send_signal(signal.SIGTERM)
@@ -92,14 +100,24 @@ class Lttng:
                 self.daemon.wait()
 
 
-def start_lttng(folder):
+def has_tracepoint():
+    return os.path.exists(os.path.join(bench.BUILD, "bench", "bench_ring_lttng"))
+
+
+def has_wrapper():
+    """Asked of a process of its own, which a library that can't be found does not end."""
+    return subprocess.run([sys.executable, "-c", f"import ctypes; ctypes.CDLL('{WRAPPER}')"], stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
+def start_lttng(folder, name="ring", has_peer=has_tracepoint):
     """None, with a line that says why, if there is no LTTng here."""
-    missing = [name for name in ("lttng", "lttng-sessiond") if shutil.which(name) is None]
+    missing = [tool for tool in ("lttng", "lttng-sessiond") if shutil.which(tool) is None]
     if missing:
-        bench.skip("ring", f"no comparison with LTTng-UST: {missing[0]} is missing (lttng-tools)")
+        bench.skip(name, f"no comparison with LTTng-UST: {missing[0]} is missing (lttng-tools)")
         return None
-    if not os.path.exists(os.path.join(bench.BUILD, "bench", "bench_ring_lttng")):
-        bench.skip("ring", "no comparison with LTTng-UST: built without it (liblttng-ust-dev)")
+    if not has_peer():
+        bench.skip(name, "no comparison with LTTng-UST: its library is missing (liblttng-ust-dev)")
         return None
     return Lttng(folder)
 

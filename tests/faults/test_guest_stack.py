@@ -60,6 +60,15 @@ class GuestStack(recording.Case):
             self.assert_little(bare, self.used(*command, options=options), options)
 
 
+class GuestThreads(recording.Case):
+    def test_known_stack(self):
+        """Threads that meet known stacks write nothing that another one reads: not a word of the recorder's own."""
+        for stacks in MODES:
+            outcome = self.record(recording.program("known_stack"), options=["--stacks", stacks])
+            self.assertEqual(outcome.out, "known\n", f"{stacks}: {outcome}")
+            self.assert_recording()
+
+
 class GuestRaces(recording.Case):
     def races(self, *arguments):
         bare = recording.run([recording.program("guest_races"), *arguments])

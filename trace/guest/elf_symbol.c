@@ -7,6 +7,7 @@
  */
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/guest_memory.h"
+#include "trace/guest/stack_hash.h"
 
 #include <elf.h>
 #include <link.h>
@@ -275,6 +276,43 @@ bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
         }
     }
     return false;
+}
+
+/* 0: nothing can be read there. */
+static uint64_t map_hash(const struct link_map *at, const struct link_map **next_out)
+{
+    struct link_map map;
+    if (at == NULL || !recorder_read_memory(&map, (uintptr_t)at, sizeof(map))) {
+        return 0;
+    }
+    const uint64_t words[] = {map.l_addr, (uintptr_t)map.l_name, (uintptr_t)map.l_ld, (uintptr_t)map.l_prev};
+    struct stack_hash hash = {1, 0};
+    stack_hash_words(&hash, words, sizeof(words) / sizeof(words[0]));
+    *next_out = map.l_next;
+    return hash.low | 1;
+}
+
+void elf_list_end_note(struct elf_list_end *end_out)
+{
+    const struct link_map *next = _r_debug.r_map;
+    const struct link_map *at = NULL;
+    uint64_t hash = 0;
+    for (unsigned seen = 0; next != NULL && seen < OBJECTS_MAX; seen++) {
+        at = next;
+        hash = map_hash(at, &next);
+        if (hash == 0) {
+            break; /* it changes at this moment */
+        }
+    }
+    __atomic_store_n(&end_out->at, at, __ATOMIC_RELAXED);
+    __atomic_store_n(&end_out->hash, hash, __ATOMIC_RELAXED);
+}
+
+bool elf_list_end_is(const struct elf_list_end *end)
+{
+    const struct link_map *next = NULL;
+    const uint64_t hash = map_hash(__atomic_load_n(&end->at, __ATOMIC_RELAXED), &next);
+    return hash != 0 && next == NULL && hash == __atomic_load_n(&end->hash, __ATOMIC_RELAXED);
 }
 
 /* The next entry with this tag, from `*at` on. */

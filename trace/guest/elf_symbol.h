@@ -55,6 +55,17 @@ struct elf_walk {
 void elf_walk_begin(struct elf_walk *walk);
 /// The next object whose tables can be read; false: there is none.
 bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out);
+/* The last object of the loader's list, by where it is described and what stands there. Two words, each atomic: one
+ * that is read half changed is another end. */
+struct elf_list_end {
+    const struct link_map *at;
+    uint64_t hash;
+};
+
+/// What the end is now.
+void elf_list_end_note(struct elf_list_end *end_out);
+/// Does the list still end like this? New objects come at the end. Costs a system call or two.
+bool elf_list_end_is(const struct elf_list_end *end);
 /// Is `library` named, by its soname, among those that `by` needs? `by` must stay loaded.
 bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_object *by);
 /// The first object, in load order, that defines `name`, of at most 63 characters. False if there is none.

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CACHE_LINE_BYTES 64U /* what a store takes from all other processors */
+
 /// Does the kernel lock what is mapped from now on? Then what is mapped here is unlocked, before a page of it is there.
 void recorder_memory_is_locked(bool is_locked);
 

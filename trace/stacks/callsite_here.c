@@ -72,19 +72,22 @@ struct attachment {
 static struct attachment *attachment;
 static void (*attach_process)(void); /* atomic; NULL: there is no session */
 
-/* The call sites of this process image. What is not atomic is guarded by `lock`, see lock_enter. */
+/*
+ * The call sites of this process image. What is not atomic is guarded by `lock`, see lock_enter. What a capture of a
+ * known stack reads lies in other cache lines than what a new one writes.
+ */
 static struct {
-    uint32_t lock;
-    struct callsite_table callsites;
-    struct callsite_table codes; /* Python code objects */
-    struct callsite_table lines; /* positions in these: their line + 1 */
-    struct stack_tree tree;
-    uint32_t callsite_count;
-    uint32_t code_count;
-    unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
+    _Alignas(CACHE_LINE_BYTES) unsigned generation; /* grows when an object was replaced or unloaded: part of hashes */
     bool modules_changed;
     bool is_full; /* no new stack is kept */
     uint32_t limit;
+    struct callsite_table callsites;
+    struct callsite_table codes; /* Python code objects */
+    struct callsite_table lines; /* positions in these: their line + 1 */
+    _Alignas(CACHE_LINE_BYTES) uint32_t lock;
+    uint32_t callsite_count;
+    uint32_t code_count;
+    struct stack_tree tree;
 } callsites = {.limit = CALLSITES_MAX};
 
 static inline bool callsite_here_is_attached(void)

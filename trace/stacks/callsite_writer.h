@@ -7,6 +7,7 @@
 #define VARVE_TRACE_STACKS_CALLSITE_WRITER_H
 
 #include "trace/format/callsite_format.h"
+#include "trace/guest/guest_memory.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/guest/stack_hash.h"
 #include "trace/stacks/python_frame.h"
@@ -64,9 +65,10 @@ void callsite_window_unmap(const struct callsite_window *window);
 
 /* All zero is an empty table. Owner: its user, who also orders the writers. */
 struct callsite_table {
-    uintptr_t entries;                        /* pages; the low 12 bits hold the logarithm of the number of entries */
-    uint32_t count;                           /* writers only */
-    uintptr_t outgrown[CALLSITE_TABLE_SIZES]; /* smaller ones before it, whose addresses stay; writers only */
+    /* pages; the low 12 bits hold the logarithm of the number of entries */
+    _Alignas(CACHE_LINE_BYTES) uintptr_t entries;
+    _Alignas(CACHE_LINE_BYTES) uint32_t count; /* writers only */
+    uintptr_t outgrown[CALLSITE_TABLE_SIZES];  /* smaller ones before it, whose addresses stay; writers only */
 };
 
 /// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.

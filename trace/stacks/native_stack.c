@@ -28,8 +28,7 @@
 
 #define SIGNAL_FRAMES_MAX 8U
 #define RED_ZONE_BYTES 128U
-#define GUESSED_FRAME_MAX ((uintptr_t)65536) /* a larger distance to rbp means that rbp heads no frame */
-#define OTHER_STACK_FRAMES_MAX 512U          /* what is not the thread's own stack is read by the kernel */
+#define OTHER_STACK_FRAMES_MAX 512U /* what is not the thread's own stack is read by the kernel */
 
 /* The memo has room for frames to come. */
 enum { MEMO_FRAMES = 448, MEMO_RECORDED = 321, MEMO_LEAVES = 16, MEMO_MISSED = 16, MEMO_FAILURES = 4, MEMO_REST = 64 };
@@ -84,28 +83,27 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
     return true;
 }
 
-/* A guessed caller is known code, or heads a frame in its turn. */
+/* A guessed caller heads a frame, or is known code. */
 static bool guess_plausible(const struct frame *frame, const struct frame *next)
 {
-    return next->fp - frame->fp - 16 <= GUESSED_FRAME_MAX || loaded_object_is_at(next->pc - 1);
+    return guess_is_framed(frame, next) || loaded_object_is_at(next->pc - 1);
 }
 
-WALK_COLD bool frame_step_odd(struct frame *frame, const struct stack_window *window)
+/* Of code that is in no loaded object nothing is kept: such code comes and goes without notice. */
+WALK_INLINE uint32_t rule_find(uintptr_t address)
 {
-    uint32_t rule = rule_cached(frame->pc - 1);
-    if (rule == 0) {
-        rule = rule_fill(frame->pc - 1);
-    }
+    const uint32_t rule = rule_cached(address);
+    return rule == 0 && loaded_object_is_at(address) ? rule_fill(address) : rule;
+}
+
+WALK_APART bool frame_step_odd(struct frame *frame, const struct stack_window *window)
+{
+    const uint32_t rule = rule_find(frame->pc - 1);
     if (unwind_rule_kind(rule) != UNWIND_NONE) {
-        return frame_step(frame, window, 0);
+        return frame_step_by(rule, frame, window, 0);
     }
-    const uintptr_t span = window->limit - 2 * sizeof(uintptr_t) - window->floor;
-    if (frame->fp - frame->sp > GUESSED_FRAME_MAX || frame->fp % 8 != 0 || frame->fp - window->floor > span) {
-        return false;
-    }
-    const uintptr_t *const head = (const uintptr_t *)frame->fp;
-    const struct frame next = {.pc = head[1], .sp = frame->fp + 16, .fp = head[0], .fp_from = head};
-    if (!pc_plausible(next.pc) || !guess_plausible(frame, &next)) {
+    struct frame next;
+    if (!frame_guess(frame, window, 0, &next) || !guess_plausible(frame, &next)) {
         return false;
     }
     *frame = next;
@@ -159,11 +157,7 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
 static WALK_COLD void walk_slow(struct walk *walk)
 {
     const uintptr_t address = walk->at.pc - (walk->exact ? 0 : 1);
-    uint32_t rule = rule_cached(address);
-    if (rule == 0) {
-        rule = rule_fill(address);
-    }
-    if (!odd_step(walk, rule) || !pc_plausible(walk->at.pc)) {
+    if (!odd_step(walk, rule_find(address)) || !pc_plausible(walk->at.pc)) {
         walk->done = true;
         return;
     }
@@ -177,12 +171,13 @@ static WALK_COLD void walk_slow(struct walk *walk)
     }
 }
 
-WALK_INLINE void walk_steps(struct walk *walk, uintptr_t moved)
+WALK_INLINE void walk_steps(struct walk *walk)
 {
     const struct stack_window window = walk->window;
     struct frame frame = walk->at;
     unsigned count = walk->count;
-    while (count < walk->max && frame_step(&frame, &window, moved)) {
+    while (count < walk->max &&
+           (window.own ? frame_step_own(&frame, &window) : frame_step(&frame, &window, window.moved))) {
         walk->pcs[count++] = frame.pc;
     }
     walk->at = frame;
@@ -193,11 +188,7 @@ static UNWIND_UNSANITIZED void walk_plain(struct walk *walk)
 {
     while (!walk->done) {
         if (!walk->exact) {
-            if (walk->window.own) {
-                walk_steps(walk, 0); /* compiled without the addition */
-            } else {
-                walk_steps(walk, walk->window.moved);
-            }
+            walk_steps(walk);
             if (walk->count == walk->max) {
                 return;
             }
@@ -225,7 +216,7 @@ static WALK_COLD void walk_deep_plain(struct walk *walk)
 /* ---- the memo ---- */
 
 /* Fills the empty memo along the way; the rest, which it cannot hold, is walked plainly. */
-static __attribute__((noinline)) UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo *memo)
+static WALK_APART void memo_fill(struct walk *walk, struct stack_memo *memo)
 {
     struct frame frame = walk->at;
     unsigned filled = 0;
@@ -292,8 +283,7 @@ WALK_INLINE unsigned memo_verify(struct walk *walk, struct stack_memo *memo, uns
 
 /* Frame `to` has changed: walks until the memo is met again behind it, and forgets all if that does not happen, or if
  * more has changed. Apart, so that the way of most walks is short; and where it fails often, seldom. */
-static __attribute__((noinline)) UNWIND_UNSANITIZED void memo_regain(struct walk *walk, struct stack_memo *memo,
-                                                                     unsigned from, unsigned to)
+static WALK_APART void memo_regain(struct walk *walk, struct stack_memo *memo, unsigned from, unsigned to)
 {
     struct frame frame = walk->at;
     unsigned walked = 0;
@@ -453,7 +443,7 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
             memo->first = MEMO_FRAMES;
         }
         if (memo->first == MEMO_FRAMES) {
-            memo_record(walk, memo);
+            memo_fill(walk, memo);
         } else {
             memo_walk(walk, memo);
         }

@@ -3,6 +3,7 @@
 #ifndef VARVE_TRACE_STACKS_NATIVE_WALK_H
 #define VARVE_TRACE_STACKS_NATIVE_WALK_H
 
+#include "trace/guest/guest_memory.h"
 #include "trace/guest/stack_ends.h"
 #include "trace/stacks/native_window.h"
 
@@ -60,16 +61,25 @@ static inline uintptr_t unwind_rule_offset_bytes(uint32_t rule)
 uint32_t unwind_rule_find(uintptr_t address);
 
 #define WALK_INLINE static inline __attribute__((always_inline)) UNWIND_UNSANITIZED
+#define WALK_APART __attribute__((noinline)) UNWIND_UNSANITIZED
 #define WALK_COLD __attribute__((noinline, cold)) UNWIND_UNSANITIZED
 #define UNLIKELY(condition) __builtin_expect((condition), 0)
 
-enum { RULE_SET_BITS = 17, RULE_WAYS = 2 };
+/*
+ * A set is a cache line: 50,000 addresses fill hardly one. With few ways those that share a set would take turns in it,
+ * and each walk through them would cost a look-up, and the other threads the line.
+ */
+enum { RULE_SET_BITS = 15, RULE_WAYS = 8 };
 
 /*
  * An entry is one word, so it is never seen torn. Upper half: the bits of the address that the set number does not
- * imply; lower half: the rule. 0 is empty.
+ * imply; lower half: the rule. 0 is empty: nothing is kept behind it.
  */
-extern uint64_t rule_sets[1U << RULE_SET_BITS][RULE_WAYS];
+struct rule_set {
+    _Alignas(CACHE_LINE_BYTES) uint64_t ways[RULE_WAYS];
+};
+
+extern struct rule_set rule_sets[1U << RULE_SET_BITS];
 extern unsigned rule_generation; /* grows with native_stack_forget; never 0 */
 
 WALK_INLINE unsigned rule_set(uintptr_t address)
@@ -85,22 +95,23 @@ WALK_INLINE uint32_t rule_tag(uintptr_t address)
 /* 0 if it is not in the cache. */
 WALK_INLINE uint32_t rule_cached(uintptr_t address)
 {
-    uint64_t *set = rule_sets[rule_set(address)];
-    uint64_t entry = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-    if (UNLIKELY((uint32_t)(entry >> 32) != rule_tag(address))) {
-        entry = __atomic_load_n(&set[1], __ATOMIC_RELAXED);
-        if ((uint32_t)(entry >> 32) != rule_tag(address)) {
+    const struct rule_set *set = &rule_sets[rule_set(address)];
+    uint64_t entry = __atomic_load_n(&set->ways[0], __ATOMIC_RELAXED);
+    for (unsigned way = 1; UNLIKELY((uint32_t)(entry >> 32) != rule_tag(address)); way++) {
+        if (entry == 0 || way == RULE_WAYS) {
             return 0;
         }
+        entry = __atomic_load_n(&set->ways[way], __ATOMIC_RELAXED);
     }
     return (uint32_t)entry;
 }
 
-/// Looks the rule up and keeps it, but not that of code which is in no loaded object: such code comes and goes without
-/// notice. Of kind UNWIND_NONE if there is none, or no memory to look it up. Threads: any; async-signal-safe.
+/// Looks up the rule of code in a loaded object and keeps it. Of kind UNWIND_NONE if there is none, or no memory to
+/// look it up. Threads: any; async-signal-safe.
 uint32_t rule_fill(uintptr_t address);
 
 #define PC_MIN ((uintptr_t)4096)
+#define GUESSED_FRAME_MAX ((uintptr_t)65536) /* a larger distance to rbp means that rbp heads no frame */
 
 /* The state on entering a frame. */
 struct frame {
@@ -128,14 +139,33 @@ WALK_INLINE bool pc_plausible(uintptr_t pc)
     return pc - PC_MIN < UNWIND_ADDRESS_LIMIT - PC_MIN;
 }
 
-/*
- * The frequent kinds of frame whose rule is cached and whose words lie in the window, `moved` bytes from
- * their addresses. On false nothing was changed. The kind is a predicted branch on purpose: with frame
- * pointers the next step then waits for nothing but its own load.
- */
-WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window, uintptr_t moved)
+/* Code without a table, often made at run time, mostly keeps frame pointers: what is there if this one does. */
+WALK_INLINE bool frame_guess(const struct frame *frame, const struct stack_window *window, uintptr_t moved,
+                             struct frame *next)
 {
-    const uint32_t rule = rule_cached(frame->pc - 1);
+    const uintptr_t span = window->limit - 2 * sizeof(uintptr_t) - window->floor;
+    const uintptr_t fp = frame->fp;
+    if (UNLIKELY(fp - frame->sp > GUESSED_FRAME_MAX || fp % 8 != 0 || fp - window->floor > span)) {
+        return false;
+    }
+    const uintptr_t *const head = (const uintptr_t *)(fp + moved);
+    *next = (struct frame){.pc = head[1], .sp = fp + 16, .fp = head[0], .fp_from = (const uintptr_t *)fp};
+    return pc_plausible(next->pc);
+}
+
+/* A guessed caller heads a frame in its turn. */
+WALK_INLINE bool guess_is_framed(const struct frame *frame, const struct frame *next)
+{
+    return next->fp - frame->fp - 16 <= GUESSED_FRAME_MAX;
+}
+
+/*
+ * The frequent kinds of frame whose words lie in the window, `moved` bytes from their addresses. On false nothing was
+ * changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for nothing but its
+ * own load.
+ */
+WALK_INLINE bool frame_step_by(uint32_t rule, struct frame *frame, const struct stack_window *window, uintptr_t moved)
+{
     const enum unwind_kind kind = unwind_rule_kind(rule);
     const uintptr_t floor = window->floor;
     const uintptr_t span = window->limit - sizeof(uintptr_t) - floor;
@@ -156,7 +186,12 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
             return false;
         }
     } else {
-        return false;
+        struct frame next;
+        if (rule != UNWIND_GUESS || !frame_guess(frame, window, moved, &next) || !guess_is_framed(frame, &next)) {
+            return false;
+        }
+        *frame = next;
+        return true;
     }
     const uintptr_t pc = *(const uintptr_t *)(cfa - 8 + moved);
 
@@ -170,8 +205,15 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
     return true;
 }
 
-/// The same where the rule is not in the cache yet, or code has no table, often since it was made at run time, and is
-/// taken to keep frame pointers. What is read are the same two words.
+/* The same, by the rule that is cached. */
+WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window, uintptr_t moved)
+{
+    return frame_step_by(rule_cached(frame->pc - 1), frame, window, moved);
+}
+
+/// The same on the thread's own stack where the rule is not in the cache yet, or never will be since the code is in no
+/// object, or where it takes a look at the caller's code to believe in a frame without a table. What is read are the
+/// same two words.
 bool frame_step_odd(struct frame *frame, const struct stack_window *window);
 
 /* On the thread's own stack. The frame stays in registers: its address is given to nobody. */

@@ -8,8 +8,20 @@
 #include "trace/stacks/python_pages.h"
 #include "trace/guest/guest_memory.h"
 
-/* Numbers of pages, each where its low bits say. Static: it is about this process; written by any thread. */
-uintptr_t python_pages[PYTHON_PAGE_SLOTS];
+/* Static: it is about this process; written by any thread. */
+struct python_page_set python_pages[PYTHON_PAGE_SETS];
+
+/* In the first free way; where there is none, another page is forgotten. */
+static void page_keep(uintptr_t page)
+{
+    uintptr_t *pages = python_pages[page % PYTHON_PAGE_SETS].pages;
+    unsigned way = 0;
+    while (way < PYTHON_PAGE_WAYS && __atomic_load_n(&pages[way], __ATOMIC_RELAXED) != 0) {
+        way++;
+    }
+    way = way < PYTHON_PAGE_WAYS ? way : page / PYTHON_PAGE_SETS % PYTHON_PAGE_WAYS;
+    __atomic_store_n(&pages[way], page, __ATOMIC_RELAXED);
+}
 
 bool python_memory_probe(const void *address, size_t bytes)
 {
@@ -22,15 +34,14 @@ bool python_memory_probe(const void *address, size_t bytes)
         return false;
     }
     for (uintptr_t page = first; page <= last; page++) {
-        uintptr_t *slot = &python_pages[page % PYTHON_PAGE_SLOTS];
-        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == page) {
+        if (python_page_known(page * PYTHON_PAGE_BYTES)) {
             continue;
         }
         char byte;
         if (!recorder_read_memory(&byte, page * PYTHON_PAGE_BYTES, 1)) {
             return false;
         }
-        __atomic_store_n(slot, page, __ATOMIC_RELAXED);
+        page_keep(page);
     }
     return true;
 }

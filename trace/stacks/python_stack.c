@@ -30,7 +30,7 @@
  */
 
 #define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
-#define SEARCH_EVERY 1024U      /* captures in a process without an interpreter */
+#define LOOK_EVERY 1024U        /* captures of a thread in a process without an interpreter */
 #define REFUSE_AFTER 64U        /* stacks that did not verify */
 
 enum interpreter_phase {
@@ -59,9 +59,12 @@ static int phase;
 static int searcher; /* process id: a fork child does not wait for a thread that it has not */
 static unsigned modules_generation = 1;
 static unsigned searched_generation;
-static unsigned captures_without;
+static struct elf_list_end searched_end; /* of the loader's list, before the last search */
 static unsigned frames_verified;
 static unsigned stacks_refused;
+
+/* Of each thread its own: a count that all of them write would be what a capture costs. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned captures_without;
 
 /* Reading the thread state may allocate (lazy binding, thread-local storage): that call's stack is not taken.
  */
@@ -204,15 +207,9 @@ static __attribute__((noinline, cold)) void python_stack_run_aside(void (*functi
     recorder_reentrant_end(&saved);
 }
 
-/* Looks once for each set of loaded objects that callsite_here.c reports, and now and then all the same: what is
- * loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
-static int interpreter_search(void)
+/* Apart from its caller, which each capture without an interpreter comes by. */
+static __attribute__((noinline, cold)) int interpreter_search_now(unsigned generation)
 {
-    unsigned generation = __atomic_load_n(&modules_generation, __ATOMIC_ACQUIRE);
-    if (__atomic_load_n(&searched_generation, __ATOMIC_RELAXED) == generation &&
-        __atomic_fetch_add(&captures_without, 1, __ATOMIC_RELAXED) % SEARCH_EVERY != SEARCH_EVERY - 1) {
-        return INTERPRETER_ABSENT;
-    }
     int expected = INTERPRETER_ABSENT;
     if (!__atomic_compare_exchange_n(&phase, &expected, INTERPRETER_SEARCHING, false, __ATOMIC_SEQ_CST,
                                      __ATOMIC_SEQ_CST)) {
@@ -220,10 +217,23 @@ static int interpreter_search(void)
     }
     __atomic_store_n(&searcher, recorder_sys_getpid(), __ATOMIC_SEQ_CST);
     int found = INTERPRETER_ABSENT;
+    elf_list_end_note(&searched_end);
     python_stack_run_aside(interpreter_find_now, &found);
     __atomic_store_n(&searched_generation, generation, __ATOMIC_RELAXED);
     __atomic_store_n(&phase, found, __ATOMIC_RELEASE);
     return found;
+}
+
+/* Looks once for each set of loaded objects that callsite_here.c reports, and now and then whether the loader's list
+ * has got longer: what is loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
+static int interpreter_search(void)
+{
+    unsigned generation = __atomic_load_n(&modules_generation, __ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&searched_generation, __ATOMIC_RELAXED) == generation &&
+        (++captures_without % LOOK_EVERY != 0 || elf_list_end_is(&searched_end))) {
+        return INTERPRETER_ABSENT;
+    }
+    return interpreter_search_now(generation);
 }
 
 static int interpreter_phase_now(void)

@@ -9,8 +9,8 @@
 #include "trace/guest/guest_signals.h"
 #include "trace/stacks/native_stack.h"
 
-uint64_t rule_sets[1U << RULE_SET_BITS][RULE_WAYS];
-unsigned rule_generation = 1;
+struct rule_set rule_sets[1U << RULE_SET_BITS];
+_Alignas(CACHE_LINE_BYTES) unsigned rule_generation = 1;
 
 struct search {
     uintptr_t address;
@@ -26,22 +26,29 @@ static void search_now(void *argument)
     }
 }
 
+/* In the first free way; where there is none, another rule is dropped, and found again when it is needed. So is one
+ * that two threads put into the same way. */
+static void rule_keep(uintptr_t address, uint32_t rule)
+{
+    uint64_t *ways = rule_sets[rule_set(address)].ways;
+    unsigned way = 0;
+    while (way < RULE_WAYS && __atomic_load_n(&ways[way], __ATOMIC_RELAXED) != 0) {
+        way++;
+    }
+    /* of more rules than ways only those take turns that want the same one */
+    way = way < RULE_WAYS ? way : rule_tag(address) % RULE_WAYS;
+    __atomic_store_n(&ways[way], (uint64_t)rule_tag(address) << 32 | rule, __ATOMIC_RELAXED);
+}
+
 WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
-    uint64_t *set = rule_sets[rule_set(address)];
     struct search search = {address, 0};
-    if (!loaded_object_is_at(address)) {
-        return 0;
-    }
     struct recorder_signals signals;
     recorder_signals_block(&signals);
     (void)recorder_on_stack(search_now, &search);
     recorder_signals_restore(&signals);
     if (search.rule != 0) {
-        /* Newest first; two threads here may drop a rule of each other, which is found again. */
-        uint64_t older = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
-        __atomic_store_n(&set[1], older, __ATOMIC_RELAXED);
-        __atomic_store_n(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, __ATOMIC_RELAXED);
+        rule_keep(address, search.rule);
     }
     return search.rule;
 }
@@ -50,8 +57,8 @@ void native_stack_forget(void)
 {
     for (unsigned i = 0; i < 1U << RULE_SET_BITS; i++) {
         for (unsigned way = 0; way < RULE_WAYS; way++) {
-            if (__atomic_load_n(&rule_sets[i][way], __ATOMIC_RELAXED) != 0) {
-                __atomic_store_n(&rule_sets[i][way], 0, __ATOMIC_RELAXED);
+            if (__atomic_load_n(&rule_sets[i].ways[way], __ATOMIC_RELAXED) != 0) {
+                __atomic_store_n(&rule_sets[i].ways[way], 0, __ATOMIC_RELAXED);
             }
         }
     }

@@ -11,6 +11,7 @@
 
 #include "support/random.h"
 #include "support/recorder_absent.h"
+#include "trace/guest/elf_symbol.h"
 #include "trace/guest/loaded_object.h"
 #include "trace/guest/stack_ends.h"
 #include "trace/stacks/native_stack.h"
@@ -615,16 +616,141 @@ TEST(test_no_table_in_silence)
     expect_silence();
 }
 
-/* Code that was made at run time. */
-TEST(test_no_object_in_silence)
+static void *code_made(void)
 {
     void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
     memcpy(memory, (const void *)(uintptr_t)call_without_table, 16);
     assert_int_equal(mprotect(memory, 4096, PROT_READ | PROT_EXEC), 0);
+    return memory;
+}
+
+/* Code that was made at run time. */
+TEST(test_no_object_in_silence)
+{
+    void *memory = code_made();
     *(void **)&detour = memory;
     expect_silence();
     munmap(memory, 4096);
+}
+/* ---- the same in threads, on stacks that the kernel copies, and below frames that a signal has interrupted ---- */
+
+static bool detours_were_right;
+
+static NOINLINE void detours_here(void)
+{
+    detours = 0;
+    hook_behind_detours();
+    const unsigned without = sample.count;
+    detours_were_right = without > 0;
+    for (volatile unsigned i = 1; i < 20; i++) {
+        detours_were_right = detours_are_right(i, without + 1) && detours_were_right; /* a caller more */
+    }
+}
+
+static void *detours_in_thread(void *unused)
+{
+    detours_here();
+    return unused;
+}
+
+static ucontext_t detours_back, detours_apart;
+
+static void detours_on_coroutine(void)
+{
+    static _Alignas(16) char stack[1U << 16];
+    assert_int_equal(getcontext(&detours_apart), 0);
+    detours_apart.uc_stack.ss_sp = stack;
+    detours_apart.uc_stack.ss_size = sizeof(stack);
+    detours_apart.uc_link = &detours_back;
+    makecontext(&detours_apart, detours_here, 0);
+    assert_int_equal(swapcontext(&detours_back, &detours_apart), 0);
+}
+
+#ifndef __SANITIZE_THREAD__ /* it delivers signals when it suits it */
+static void detours_handle(int number)
+{
+    (void)number;
+    detours_here();
+}
+
+static void detours_in_handlers(void)
+{
+    static _Alignas(16) char stack[1U << 16];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof(stack)};
+    stack_t before;
+    assert_int_equal(sigaltstack(&own, &before), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct sigaction action = {.sa_handler = detours_handle, .sa_flags = i == 0 ? 0 : SA_ONSTACK};
+        detours_were_right = false;
+        assert_int_equal(sigaction(SIGUSR2, &action, NULL), 0);
+        assert_int_equal(raise(SIGUSR2), 0);
+        assert_true(detours_were_right);
+    }
+    assert_int_equal(signal(SIGUSR2, SIG_DFL) == SIG_ERR, 0);
+    assert_int_equal(sigaltstack(&before, NULL), 0);
+}
+#endif
+
+static void expect_detours_anywhere(void)
+{
+    pthread_t thread;
+    detours_were_right = false;
+    assert_int_equal(pthread_create(&thread, NULL, detours_in_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(detours_were_right);
+    detours_were_right = false;
+    detours_on_coroutine();
+    assert_true(detours_were_right);
+#ifndef __SANITIZE_THREAD__
+    detours_in_handlers();
+#endif
+}
+
+/* In an object, and made at run time. */
+TEST(test_no_table_anywhere)
+{
+    detour = call_without_table;
+    expect_detours_anywhere();
+    void *memory = code_made();
+    *(void **)&detour = memory;
+    expect_detours_anywhere();
+    munmap(memory, 4096);
+}
+
+/* ---- the cache of rules ---- */
+
+static unsigned rules_kept(const uintptr_t *addresses, unsigned count)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < count; i++) {
+        kept += rule_cached(addresses[i]) != 0;
+    }
+    return kept;
+}
+
+/* Addresses that share a set do not drive each other out, and one too many drives out one other. */
+TEST(test_rules_share_a_set)
+{
+    struct loaded_object object;
+    assert_true(loaded_object_find((uintptr_t)qsort, &object));
+    uintptr_t addresses[RULE_WAYS + 1] = {object.start};
+    unsigned count = 1;
+    for (uintptr_t at = object.start + 1; at < object.end && count <= RULE_WAYS; at++) {
+        if (rule_set(at) == rule_set(object.start)) {
+            addresses[count++] = at;
+        }
+    }
+    assert_int_equal(count, RULE_WAYS + 1);
+    native_stack_forget();
+    for (unsigned i = 0; i < RULE_WAYS; i++) {
+        assert_int_equal(rule_cached(addresses[i]), 0);
+        assert_int_not_equal(rule_fill(addresses[i]), 0);
+        assert_int_equal(rules_kept(addresses, i + 1), i + 1);
+    }
+    (void)rule_fill(addresses[RULE_WAYS]);
+    assert_int_not_equal(rule_cached(addresses[RULE_WAYS]), 0);
+    assert_int_equal(rules_kept(addresses, RULE_WAYS), RULE_WAYS - 1);
 }
 #endif
 
@@ -650,13 +776,22 @@ TEST(test_objects)
     object_expect((uintptr_t)dladdr);
     void *library;
     object_expect((uintptr_t)&library);
+    struct elf_list_end without_library = {NULL, 0};
+    assert_false(elf_list_end_is(&without_library));
+    elf_list_end_note(&without_library);
+    assert_true(elf_list_end_is(&without_library));
     library = dlopen(VARVE_BUILD_DIR "/programs/lib_callback.so", RTLD_NOW);
     assert_non_null(library);
     void *function = dlsym(library, "lib_callback_call");
     assert_non_null(function);
     object_expect((uintptr_t)function);
     assert_true(loaded_object_is_at((uintptr_t)function));
+    struct elf_list_end with_library;
+    elf_list_end_note(&with_library);
+    assert_true(elf_list_end_is(&with_library));
+    assert_false(elf_list_end_is(&without_library));
     assert_int_equal(dlclose(library), 0);
+    assert_false(elf_list_end_is(&with_library));
     loaded_object_forget();
     object_expect((uintptr_t)function);
     object_expect((uintptr_t)dladdr);

@@ -9,6 +9,7 @@
 #include "trace/guest/guest_memory.h"
 #include "trace/stacks/python_frame.h"
 #include "trace/stacks/python_layout.h"
+#include "trace/stacks/python_pages.h"
 #include "trace/stacks/python_stack.h"
 #include "support/random.h"
 
@@ -508,4 +509,28 @@ TEST(test_copy_stops_at_the_end_of_memory)
     assert_false(recorder_read_memory(out, (uintptr_t)pages + page, 1));
     assert_false(recorder_read_memory(out, 0, 8));
     munmap(pages, (size_t)page);
+}
+
+/* Pages that share a set do not drive each other out, and one too many drives out one other. */
+TEST(test_pages_share_a_set)
+{
+    const size_t stride = PYTHON_PAGE_SETS * PYTHON_PAGE_BYTES, bytes = (PYTHON_PAGE_WAYS + 2) * stride;
+    char *pages = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    unsigned kept = 0;
+    char *first = pages;
+    while (python_pages[(uintptr_t)first / PYTHON_PAGE_BYTES % PYTHON_PAGE_SETS].pages[0] != 0) {
+        first += PYTHON_PAGE_BYTES; /* a set that no other test has used */
+        assert_true(first < pages + stride);
+    }
+    for (unsigned i = 0; i <= PYTHON_PAGE_WAYS; i++) {
+        assert_false(python_page_known((uintptr_t)first + i * stride));
+        assert_true(python_memory_probe(first + i * stride, 8));
+        kept = 0;
+        for (unsigned j = 0; j <= i; j++) {
+            kept += python_page_known((uintptr_t)first + j * stride);
+        }
+        assert_int_equal(kept, i < PYTHON_PAGE_WAYS ? i + 1 : PYTHON_PAGE_WAYS);
+    }
+    munmap(pages, bytes);
 }
