@@ -25,8 +25,8 @@ WITH moment AS MATERIALIZED (SELECT coalesce(max(seq), 0) AS seq FROM keyframe W
     sum(pool_segregation), sum(stream_pending), sum(cached_segments), sum(external_holes) FROM part
 
 -- statement sql_bytes_of_totals
--- What `record --keep totals` would have taken, about: without rows of events and of what was freed, and with as large a
--- part of the stacks as there are call sites that have 1/10,000 of anything (trace/model/derive_join.c).
+-- What `record --keep totals` would have taken, about: without rows of events and of what was freed, and with as large
+-- a part of the stacks as there are call sites that have 1/10,000 of anything (trace/model/derive_join.c).
 WITH part AS (SELECT name, sum(pgsize) AS bytes FROM dbstat GROUP BY name),
     whole AS (SELECT domain, sum(allocations) AS allocations, sum(bytes) AS bytes, sum(peak_bytes) AS peak_bytes,
             sum(live_bytes) AS live_bytes, count(*) AS callsites

@@ -320,16 +320,20 @@ static bool head_is_sound(const struct batch_head *head)
            head->rest <= head->events && head->packed <= head->events * RECORD_PACKED_MAX;
 }
 
-/* Runs cover the events, and name origins that are there. */
+/* Runs cover the events, and name origins that are there; as many are not plain as the head says. */
 static bool batch_is_sound(const struct batch *batch)
 {
     uint64_t events = 0;
+    uint32_t plain = 0;
     bool is_sound = true;
     for (uint32_t i = 0; i < batch->head.runs; i++) {
         events += batch->runs[i].events;
         is_sound = is_sound && batch->runs[i].origin < batch->head.origins && batch->runs[i].events > 0;
     }
-    return is_sound && events == batch->head.events;
+    for (unsigned i = 0; i < PLAIN_WORDS; i++) {
+        plain += (uint32_t)__builtin_popcountll(batch->plain[i]);
+    }
+    return is_sound && events == batch->head.events && plain + batch->head.rest == batch->head.events;
 }
 
 static const uint8_t *part_take(void *to, const uint8_t *from, size_t bytes)
