@@ -83,7 +83,8 @@ struct recording {
 };
 
 /// Fill `collect`, made by varve_collect_options_init and told what is recorded, with what the options say; it uses
-/// `recording` as long as it is used itself. The caller owes progress_end. False, with the reason said: there is none to come.
+/// `recording` as long as it is used itself. The caller owes progress_end. False, with the reason said: there is none
+/// to come.
 bool recording_begin(struct command_context *context, const struct recording_options *options,
                      struct recording *recording, struct varve_collect_options *collect);
 
