@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define VARVE_TRANSPORT_VERSION 11U
+#define VARVE_TRANSPORT_VERSION 12U
 
 enum varve_kind {
     VARVE_KIND_NONE = 0,

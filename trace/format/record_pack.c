@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records that overflow a ring, packed: fresh pages are what they cost, and most bytes of a record are zeros
- * or those of a record before. A heap event takes about 8 bytes, and 4 more with stacks. Runs in the workload
- * (recorder/overflow.c) and in the collector.
+ * or those of a record before. A heap event takes about 6 bytes, and 2 more with stacks. Runs in the workload
+ * (recorder/spill.c) and in the collector.
  */
 #include "trace/format/ring_format.h"
 
 #include <string.h>
 
 /*
- *   record:  uint16_t tag | [uint16_t rest] | time, address, size | [requested, arg, id, kind] | last
+ *   short record:  uint8_t tag | time, address, size
+ *   long record:   uint16_t tag | [uint16_t rest] | time, address, size | [requested, arg, id, kind] | last
  *
- * Each word is coded as its difference to a record before: time as a number, address and last word as an exclusive
- * or, and of what is left only the low bytes that are not all zero above are kept; the tags say how many. The last
- * word, which has call site and cause, resembles that of the newest record of the same kind, so two kinds are
- * remembered, the newest one and the one before: programs allocate and free. What is in brackets is left out where
- * requested, arg and id are 0 and the kind is one of these two.
+ * Each word is coded as its difference to the record before: time as a number, address, kind and last word as an
+ * exclusive or, and of what is left only the low bytes that are not all zero above are kept; the tags say how many.
+ * What is in brackets is left out where requested, arg and id are 0 and the kind is one of a pair that differ in one
+ * bit: allocation and free of the heap at first, later those of the newest full record with such zeros, as other flags
+ * make another kind. The last word, which has call site and cause, is compared with that of the newest such record of
+ * the same kind. If it is the same one, and the other words are small, the record is short: nearly all of a heap
+ * without stacks.
  *
  * Lengths are hard to predict, so there is no branch on them: every word is stored whole and the next one begins
  * where its significant bytes end.
@@ -23,38 +26,59 @@
 
 #define WORDS 8U
 
-/* Bits of the tag: bytes of time less 1, is it the other kind, bytes of address, of size, of the last word. */
-#define TAG_OTHER 8U
-#define TAG_ADDRESS_SHIFT 4U
-#define TAG_SIZE_SHIFT 8U
-#define TAG_LAST_SHIFT 12U
-/* In the place of the bytes of the last word: they and those of the words in brackets are in `rest`. */
-#define TAG_FULL 15U
+/* Bits of both tags, from the lowest on: is it a long one; is it the second kind of the pair; bytes of time less 1. */
+#define TAG_LONG 1U
+#define TAG_SECOND 2U
+#define TAG_TIME_SHIFT 2U
+/* Of a short one: one bit for these, then the bytes of address and size. */
+#define SHORT_TIME_MASK 1U
+#define SHORT_ADDRESS_SHIFT 3U
+#define SHORT_ADDRESS_MASK 7U
+#define SHORT_SIZE_SHIFT 6U
+/* Of a long one: three bits, then the bytes of address, size, last word; is there a `rest`: four bits for each word in
+ * brackets. */
+#define LONG_TIME_MASK 7U
+#define LONG_ADDRESS_SHIFT 5U
+#define LONG_SIZE_SHIFT 8U
+#define LONG_LAST_SHIFT 11U
+#define TAG_FULL 0x8000U
+#define REST_BITS 4U
+/* Three bits for address and size: none has 7 bytes, which means 8. */
+#define THREE_MASK 7U
+#define FOUR_MASK 15U
+
+/* Limits of a short record's words: time, address and tag fill one word at most. */
+#define SHORT_TIME_BITS 16U
+#define SHORT_ADDRESS_BITS 32U
+#define SHORT_SIZE_BITS 24U
 
 static_assert(sizeof(struct varve_record) == WORDS * sizeof(uint64_t), "a record is eight words");
-static_assert(2 * sizeof(uint16_t) + 1 + sizeof(struct varve_record) <= RECORD_PACKED_MAX, "the longest record");
+static_assert(2 * sizeof(uint16_t) + sizeof(struct varve_record) <= RECORD_PACKED_MAX, "the longest record");
 
-/* What packer and unpacker know of the records before. */
-struct history {
-    uint64_t time, address;
-    uint64_t kind[2], last[2];
-    unsigned newest; /* of the two, which are never equal */
+static const struct varve_record before_first;
+
+#define KIND_SHIFT 8U
+#define KIND_BIT (UINT64_C(1) << KIND_SHIFT) /* in which the kinds of a pair differ */
+
+static_assert(VARVE_KIND_HEAP_ALLOC % 2 == 0 && VARVE_KIND_HEAP_FREE == VARVE_KIND_HEAP_ALLOC + 1, "it is one bit");
+
+/* The kind without that bit, and the last words of the newest records with it clear and set. */
+struct pair {
+    uint64_t kind;
+    uint64_t last[2];
 };
 
-#define HISTORY_BEGIN             \
-    {                             \
-        .kind = { 0, UINT64_MAX } \
-    }
+static const struct pair pair_first = {.kind = (uint64_t)VARVE_KIND_HEAP_ALLOC << KIND_SHIFT};
 
-/* Small differences of either sign become small numbers. */
-static inline uint64_t record_pack_fold(uint64_t difference)
+static inline unsigned which_of(uint64_t kind)
 {
-    return (difference << 1) ^ (0 - (difference >> 63));
+    return (unsigned)(kind >> KIND_SHIFT) & 1U;
 }
 
-static inline uint64_t record_pack_unfold(uint64_t folded)
+static inline void pair_take(struct pair *pair, uint64_t kind, uint64_t last)
 {
-    return (folded >> 1) ^ (uint64_t) - (int64_t)(folded & 1);
+    pair->kind = kind & ~KIND_BIT;
+    pair->last[which_of(kind)] = last;
 }
 
 static inline uint64_t rotate_left(uint64_t word, unsigned bits)
@@ -72,21 +96,6 @@ static inline uint64_t rotate_right(uint64_t word, unsigned bits)
 /* The last word holds call site, pool, device, cause from low to high: the cause goes lowest. */
 #define LAST_BITS 8U
 
-static inline unsigned significant_bytes(uint64_t word)
-{
-    return (71U - (unsigned)__builtin_clzll(word | 1)) / 8U - (word == 0); /* no branch */
-}
-
-/* Stores the whole word, keeps its significant bytes. */
-static inline __attribute__((always_inline)) uint8_t *put_word(uint8_t *at, unsigned *tag, unsigned shift,
-                                                               uint64_t word)
-{
-    unsigned bytes = significant_bytes(word);
-    memcpy(at, &word, sizeof(word));
-    *tag |= bytes << shift;
-    return at + bytes;
-}
-
 static inline uint64_t word_of(const struct varve_record *record, unsigned index)
 {
     uint64_t word;
@@ -94,68 +103,103 @@ static inline uint64_t word_of(const struct varve_record *record, unsigned index
     return word;
 }
 
-/* Time, address and size. */
-static inline __attribute__((always_inline)) uint8_t *put_begin(uint8_t *at, unsigned *tag, struct history *history,
-                                                                const struct varve_record *now)
+static inline unsigned significant_bytes(uint64_t word)
 {
-    uint64_t time = record_pack_fold(word_of(now, 0) - history->time);
-    memcpy(at, &time, sizeof(time));
-    time = significant_bytes(time | 1);
-    *tag |= (unsigned)time - 1;
-    at = put_word(at + time, tag, TAG_ADDRESS_SHIFT, rotate_right(word_of(now, 1) ^ history->address, ADDRESS_BITS));
-    history->time = word_of(now, 0);
-    history->address = word_of(now, 1);
-    return put_word(at, tag, TAG_SIZE_SHIFT, word_of(now, 2));
+    return ((unsigned)__builtin_clzll(word | 1) ^ 63U) / 8U + (word != 0); /* no branch */
 }
 
-static __attribute__((noinline)) uint8_t *put_full(uint8_t *start, struct history *history,
-                                                   const struct varve_record *now)
+/* Stores the whole word, keeps its significant bytes. */
+static inline uint8_t *put_word(uint8_t *at, unsigned *tag, unsigned shift, uint64_t word)
 {
-    unsigned tag = TAG_FULL << TAG_LAST_SHIFT;
-    unsigned newest = history->newest;
-    unsigned rest[2] = {0, 0}; /* requested, arg, id, kind; last */
-    uint8_t *at = put_begin(start + 5, &tag, history, now);
-    for (unsigned index = 3; index < 6; index++) {
-        at = put_word(at, &rest[0], 4 * (index - 3), word_of(now, index));
-    }
-    at = put_word(at, &rest[0], 12, word_of(now, 6) ^ history->kind[newest]);
-    at = put_word(at, &rest[1], 0, rotate_left(word_of(now, 7) ^ history->last[newest], LAST_BITS));
+    unsigned bytes = significant_bytes(word);
+    memcpy(at, &word, sizeof(word));
+    *tag |= bytes << shift;
+    return at + bytes;
+}
+
+/* Where there are three bits for their number. */
+static inline uint8_t *put_three(uint8_t *at, unsigned *tag, unsigned shift, uint64_t word)
+{
+    unsigned bytes = significant_bytes(word);
+    memcpy(at, &word, sizeof(word));
+    *tag |= (bytes < THREE_MASK ? bytes : THREE_MASK) << shift;
+    return at + bytes + (bytes == THREE_MASK);
+}
+
+static inline void put_tag(uint8_t *at, unsigned tag)
+{
     uint16_t word = (uint16_t)tag;
-    memcpy(start, &word, sizeof(word));
-    word = (uint16_t)rest[0];
-    memcpy(start + 2, &word, sizeof(word));
-    start[4] = (uint8_t)rest[1];
-    if (word_of(now, 6) != history->kind[newest]) {
-        history->newest = newest ^= 1U;
-        history->kind[newest] = word_of(now, 6);
+    memcpy(at, &word, sizeof(word));
+}
+
+static inline uint8_t *put_last(uint8_t *at, unsigned *tag, uint64_t difference)
+{
+    return put_word(at, tag, LONG_LAST_SHIFT, rotate_left(difference, LAST_BITS));
+}
+
+static uint8_t *put_brackets(uint8_t *at, uint8_t *rest_at, uint64_t kind, const struct varve_record *now)
+{
+    unsigned rest = 0;
+    for (unsigned index = 3; index < 6; index++) {
+        at = put_word(at, &rest, REST_BITS * (index - 3), word_of(now, index));
     }
-    history->last[newest] = word_of(now, 7);
+    at = put_word(at, &rest, 3 * REST_BITS, kind);
+    put_tag(rest_at, rest);
+    return at;
+}
+
+static __attribute__((noinline)) uint8_t *put_long(uint8_t *start, const struct varve_record *now,
+                                                   const struct varve_record *before, struct pair *pair)
+{
+    const uint64_t time = word_of(now, 0) - word_of(before, 0), kind = word_of(now, 6), last = word_of(now, 7);
+    const bool has_brackets = (word_of(now, 3) | word_of(now, 4) | word_of(now, 5)) != 0;
+    const bool is_full = has_brackets || (kind & ~KIND_BIT) != pair->kind;
+    const unsigned which = which_of(kind);
+    unsigned tag = TAG_LONG | (is_full ? TAG_FULL : which * TAG_SECOND);
+    uint8_t *at = start + (is_full ? 2 : 1) * sizeof(uint16_t);
+    memcpy(at, &time, sizeof(time));
+    tag |= (significant_bytes(time | 1) - 1) << TAG_TIME_SHIFT;
+    at = put_three(at + significant_bytes(time | 1), &tag, LONG_ADDRESS_SHIFT,
+                   rotate_right(word_of(now, 1) ^ word_of(before, 1), ADDRESS_BITS));
+    at = put_three(at, &tag, LONG_SIZE_SHIFT, word_of(now, 2));
+    if (is_full) {
+        at = put_brackets(at, start + sizeof(uint16_t), kind ^ word_of(before, 6), now);
+        at = put_last(at, &tag, last ^ word_of(before, 7));
+    } else {
+        at = put_last(at, &tag, last ^ pair->last[which]);
+    }
+    if (!has_brackets) {
+        pair_take(pair, kind, last);
+    }
+    put_tag(start, tag);
     return at;
 }
 
 size_t record_pack(const struct varve_record *records, size_t count, uint8_t *packed)
 {
-    struct history history = HISTORY_BEGIN;
+    const struct varve_record *before = &before_first;
+    struct pair pair = pair_first;
     uint8_t *at = packed;
-    for (const struct varve_record *now = records; now < records + count; now++) {
-        uint64_t kind = word_of(now, 6);
-        unsigned is_other = kind != history.kind[history.newest];
-        unsigned which = history.newest ^ is_other;
-        if (__builtin_expect((word_of(now, 3) | word_of(now, 4) | word_of(now, 5) | (kind ^ history.kind[which])) == 0,
-                             1)) {
-            unsigned tag = is_other * TAG_OTHER;
-            uint64_t last = word_of(now, 7);
-            uint8_t *start = at;
-            uint16_t word;
-            at = put_begin(at + sizeof(word), &tag, &history, now);
-            at = put_word(at, &tag, TAG_LAST_SHIFT, rotate_left(last ^ history.last[which], LAST_BITS));
-            word = (uint16_t)tag;
-            memcpy(start, &word, sizeof(word));
-            history.last[which] = last;
-            history.newest = which;
-        } else {
-            at = put_full(at, &history, now);
+    for (const struct varve_record *now = records; now < records + count; before = now++) {
+        const uint64_t time = word_of(now, 0) - word_of(before, 0), size = word_of(now, 2);
+        const uint64_t address = rotate_right(word_of(now, 1) ^ word_of(before, 1), ADDRESS_BITS);
+        const unsigned which = which_of(word_of(now, 6));
+        const uint64_t rest = word_of(now, 3) | word_of(now, 4) | word_of(now, 5) |
+                              ((word_of(now, 6) ^ pair.kind) & ~KIND_BIT) | (word_of(now, 7) ^ pair.last[which]) |
+                              time >> SHORT_TIME_BITS | address >> SHORT_ADDRESS_BITS | size >> SHORT_SIZE_BITS;
+        if (__builtin_expect(rest != 0, 0)) {
+            at = put_long(at, now, before, &pair);
+            continue;
         }
+        const unsigned is_late = time > 0xff;
+        const unsigned address_bytes = significant_bytes(address), size_bytes = significant_bytes(size);
+        const unsigned tag = which * TAG_SECOND | is_late << TAG_TIME_SHIFT | address_bytes << SHORT_ADDRESS_SHIFT |
+                             size_bytes << SHORT_SIZE_SHIFT;
+        const uint64_t word = tag | time << 8 | address << (16 + 8 * is_late);
+        memcpy(at, &word, sizeof(word));
+        at += 2 + is_late + address_bytes;
+        memcpy(at, &size, sizeof(size));
+        at += size_bytes;
     }
     return (size_t)(at - packed);
 }
@@ -164,12 +208,15 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
 static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, const uint8_t *end, unsigned bytes,
                                                            uint64_t *word)
 {
+    static const uint64_t masks[] = {
+        0, 0xff, 0xffff, 0xffffff, UINT32_MAX, 0xffffffffff, 0xffffffffffff, 0xffffffffffffff, UINT64_MAX};
     *word = 0;
-    if (end - *at >= (ptrdiff_t)sizeof(*word) && bytes - 1 < sizeof(*word)) {
-        memcpy(word, *at, sizeof(*word));
-        *word &= UINT64_MAX >> (64U - 8U * bytes);
-    } else if (bytes > sizeof(*word) || end - *at < (ptrdiff_t)bytes) {
+    if (bytes > sizeof(*word) || end - *at < (ptrdiff_t)bytes) {
         return false;
+    }
+    if (__builtin_expect(end - *at >= (ptrdiff_t)sizeof(*word), 1)) {
+        memcpy(word, *at, sizeof(*word));
+        *word &= masks[bytes];
     } else {
         memcpy(word, *at, bytes);
     }
@@ -177,70 +224,103 @@ static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, c
     return true;
 }
 
-/* The words in brackets, and which kind it is. */
-static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, struct history *history, uint64_t *words)
+/* Time, address and size. */
+static inline __attribute__((always_inline)) bool get_begin(const uint8_t **at, const uint8_t *end,
+                                                            const unsigned bytes[3], uint64_t *words)
+{
+    uint64_t time, address;
+    if (!get_word(at, end, bytes[0], &time) || !get_word(at, end, bytes[1], &address) ||
+        !get_word(at, end, bytes[2], &words[2])) {
+        return false;
+    }
+    words[0] += time;
+    words[1] ^= rotate_left(address, ADDRESS_BITS);
+    return true;
+}
+
+/* Of the words in brackets those that are as they are. */
+static bool get_brackets(const uint8_t **at, const uint8_t *end, unsigned rest, uint64_t *kind, uint64_t *words)
 {
     bool done = true;
     for (unsigned index = 3; index < 6; index++) {
-        done = done && get_word(at, end, rest >> (4 * (index - 3)) & 15U, &words[index]);
+        done = done && get_word(at, end, rest >> (REST_BITS * (index - 3)) & FOUR_MASK, &words[index]);
     }
-    uint64_t kind = 0;
-    done = done && get_word(at, end, rest >> 12, &kind);
-    if (kind != 0) {
-        uint64_t before = history->kind[history->newest];
-        words[7] = history->last[history->newest]; /* the one that it differs from */
-        history->newest ^= 1U;
-        history->kind[history->newest] = before ^ kind;
-        history->last[history->newest] = words[7];
-    }
-    return done;
+    return done && get_word(at, end, rest >> (3 * REST_BITS), kind);
 }
 
-static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *history, uint64_t *words)
+static inline unsigned three_bytes(unsigned tag, unsigned shift)
 {
-    if (end - *at < 2) {
+    unsigned bytes = tag >> shift & THREE_MASK;
+    return bytes + (bytes == THREE_MASK);
+}
+
+/* The tag of a long record, and what follows it. */
+static bool get_tag(const uint8_t **at, const uint8_t *end, uint16_t *tag)
+{
+    if (end - *at < (ptrdiff_t)sizeof(*tag)) {
         return false;
     }
-    unsigned tag = (*at)[0] | (unsigned)(*at)[1] << 8;
-    bool is_full = tag >> TAG_LAST_SHIFT == TAG_FULL;
-    uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
-    if (is_full && ((tag & TAG_OTHER) != 0 || end - *at < (ptrdiff_t)sizeof(head))) {
+    memcpy(tag, *at, sizeof(*tag));
+    *at += sizeof(*tag);
+    return true;
+}
+
+/* `words` are those of the record before. */
+static __attribute__((noinline)) bool unpack_long(const uint8_t **at, const uint8_t *end, struct pair *pair,
+                                                  uint64_t *words)
+{
+    uint16_t tag, rest = 0;
+    if (!get_tag(at, end, &tag)) {
         return false;
     }
-    memcpy(head, *at, is_full ? sizeof(head) : 2);
-    *at += is_full ? sizeof(head) : 2;
+    const bool is_full = (tag & TAG_FULL) != 0;
+    const unsigned which = (tag & TAG_SECOND) != 0;
+    if (is_full && (which != 0 || !get_tag(at, end, &rest))) {
+        return false;
+    }
+    const unsigned bytes[] = {(tag >> TAG_TIME_SHIFT & LONG_TIME_MASK) + 1, three_bytes(tag, LONG_ADDRESS_SHIFT),
+                              three_bytes(tag, LONG_SIZE_SHIFT)};
+    uint64_t kind = 0, last;
     words[3] = words[4] = words[5] = 0;
-    uint64_t time, address;
-    if (!get_word(at, end, (tag & 7U) + 1, &time) || !get_word(at, end, tag >> TAG_ADDRESS_SHIFT & 15U, &address) ||
-        !get_word(at, end, tag >> TAG_SIZE_SHIFT & 15U, &words[2])) {
+    if (!get_begin(at, end, bytes, words) || (is_full && !get_brackets(at, end, rest, &kind, words)) ||
+        !get_word(at, end, tag >> LONG_LAST_SHIFT & FOUR_MASK, &last)) {
         return false;
     }
     if (is_full) {
-        if (!get_rest(at, end, head[2] | (unsigned)head[3] << 8, history, words)) {
-            return false;
-        }
+        words[6] ^= kind;
+        words[7] ^= rotate_right(last, LAST_BITS);
     } else {
-        history->newest ^= (tag & TAG_OTHER) != 0;
+        words[6] = pair->kind | which * KIND_BIT;
+        words[7] = pair->last[which] ^ rotate_right(last, LAST_BITS);
     }
-    uint64_t last;
-    if (!get_word(at, end, is_full ? head[4] : tag >> TAG_LAST_SHIFT, &last)) {
-        return false;
+    if ((words[3] | words[4] | words[5]) == 0) {
+        pair_take(pair, words[6], words[7]);
     }
-    words[0] = history->time += record_pack_unfold(time);
-    words[1] = history->address ^= rotate_left(address, ADDRESS_BITS);
-    words[6] = history->kind[history->newest];
-    words[7] = history->last[history->newest] ^= rotate_right(last, LAST_BITS);
     return true;
+}
+
+static inline __attribute__((always_inline)) bool unpack_short(const uint8_t **at, const uint8_t *end,
+                                                               const struct pair *pair, uint64_t *words)
+{
+    const unsigned tag = *(*at)++;
+    const unsigned which = (tag & TAG_SECOND) != 0;
+    const unsigned bytes[] = {(tag >> TAG_TIME_SHIFT & SHORT_TIME_MASK) + 1,
+                              tag >> SHORT_ADDRESS_SHIFT & SHORT_ADDRESS_MASK, tag >> SHORT_SIZE_SHIFT};
+    words[3] = words[4] = words[5] = 0;
+    words[6] = pair->kind | which * KIND_BIT;
+    words[7] = pair->last[which];
+    return get_begin(at, end, bytes, words);
 }
 
 bool record_unpack(const uint8_t *packed, size_t bytes, struct varve_record *records, size_t count)
 {
     const uint8_t *at = packed;
     const uint8_t *end = packed + bytes;
-    struct history history = HISTORY_BEGIN;
-    uint64_t words[WORDS];
+    struct pair pair = pair_first;
+    uint64_t words[WORDS] = {0};
     for (size_t i = 0; i < count; i++) {
-        if (!unpack_one(&at, end, &history, words)) {
+        if (at == end ||
+            !((*at & TAG_LONG) != 0 ? unpack_long(&at, end, &pair, words) : unpack_short(&at, end, &pair, words))) {
             return false;
         }
         memcpy(&records[i], words, sizeof(words));

@@ -134,7 +134,7 @@ static_assert(RESERVE_SLOT_BYTES >=
                   RING_HEADER_BYTES + RING_STAGING_BYTES + RING_CAPACITY_DEFAULT * sizeof(struct varve_record),
               "a slot of the reserve holds a ring");
 
-/* record_pack.c: spilled records, a fifth of their size */
+/* record_pack.c: spilled records, a tenth of their size */
 
 /* A piece is a sequence of such blocks, each of RING_STAGING_RECORDS records. Blocks begin at whole
  * pages: appending to a page that is partly written costs more than twice a fresh one. */
@@ -145,7 +145,7 @@ struct record_block {
 };
 
 #define RECORD_BLOCK_ALIGNMENT 4096U
-#define SPILL_PIECE_BYTES (UINT64_C(4) << 20) /* half a million records; a piece is complete at or beyond that */
+#define SPILL_PIECE_BYTES (UINT64_C(4) << 20) /* some 700,000 records; a piece is complete at or beyond that */
 
 static inline uint64_t record_block_stride(const struct record_block *block)
 {
