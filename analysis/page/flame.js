@@ -18,8 +18,8 @@ varve.flame = (() => {
             from: 0, to: 1};
     }
 
-    // Callers come first in the list, so one pass makes the tree; figures are how much less a frame has than its caller.
-    // What was left out below a frame becomes a box of its own.
+    // Callers come first in the list, so one pass makes the tree; figures are how much less a frame has than its
+    // caller. What was left out below a frame becomes a box of its own.
     function unpack(packed) {
         const nodes = [], list = packed.nodes;
         for (let i = 0; i < list.length; i += 5) {

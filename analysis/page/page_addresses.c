@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A first pass over all allocations collects ranges of pages, which are sorted and joined whenever there are many. The
- * second, which the page makes for all of its parts, keeps the largest allocations in a heap whose root is the smallest of them: what falls out goes into the raster, a cell of
- * which has bytes times time. A raster line has running sums over time while it is filled, so that an allocation costs
- * as many steps as it has lines.
+ * second, which the page makes for all of its parts, keeps the largest allocations in a heap whose root is the smallest
+ * of them: what falls out goes into the raster, a cell of which has bytes times time. A raster line has running sums
+ * over time while it is filled, so that an allocation costs as many steps as it has lines.
  */
 #include "analysis/page/page_writer.h"
 

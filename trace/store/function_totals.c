@@ -95,7 +95,7 @@ static int take_symbol(struct function_totals *totals, sqlite3_stmt *row, uint64
     return SQLITE_OK;
 }
 
-static int take_frame(struct function_totals *totals, sqlite3_stmt *row, uint64_t id)
+static int take_stack_frame(struct function_totals *totals, sqlite3_stmt *row, uint64_t id)
 {
     if (id < totals->frames.limit) {
         totals->frames.values[id] = id_array_get(&totals->symbols, (uint64_t)sqlite3_column_int64(row, 1));
@@ -176,7 +176,7 @@ int function_totals_write(sqlite3 *db, const char *path, struct varve_message *m
     int result = sqlite3_exec(db, "DELETE FROM function_stat", NULL, NULL, NULL);
     result = result == SQLITE_OK ? function_totals_begin(&totals) : result;
     result = result == SQLITE_OK ? each_row(&totals, sql_function_symbols, take_symbol) : result;
-    result = result == SQLITE_OK ? each_row(&totals, sql_function_frames, take_frame) : result;
+    result = result == SQLITE_OK ? each_row(&totals, sql_function_frames, take_stack_frame) : result;
     result = result == SQLITE_OK ? each_row(&totals, sql_function_nodes, take_node) : result;
     result = result == SQLITE_OK ? each_row(&totals, sql_function_callsites, take_callsite) : result;
     result = result == SQLITE_OK ? write_all(&totals) : result;

@@ -177,8 +177,8 @@ CREATE VIEW line_total AS
 
 -- What SQL can't add up in a moment: see function_totals.c. Rows are no parts of a whole: what is allocated counts in
 -- each function that is in its stack.
---- sums per function anywhere in the stack and domain: what it and all that it called allocated; a call site counts once
----     in a function, however often that is in its stack; sums over rows mean nothing
+--- sums per function anywhere in the stack and domain: what it and all that it called allocated; a call site counts
+---     once in a function, however often that is in its stack; sums over rows mean nothing
 --- domain: whose memory: domain.name | function: its name; NULL: unresolved, only the module is known
 --- file: its source file; NULL: unknown | module: its program or library; NULL for Python | is_python: 1: of Python
 --- like: function_stat
