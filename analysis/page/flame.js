@@ -7,7 +7,7 @@ varve.flame = (() => {
     const {bytes, exactBytes, count, share} = varve.format;
     const ROW = 19, GAP = 1;
 
-    let trees, shown, tree, root, figure, scroll, info, matchText;
+    let trees, frames, shown, tree, root, figure, scroll, info, matchText;
     let isInverted = false, hovered = null, pattern = "";
 
     const words = {peak: "live at the peak", allocated: "allocated", leaked: "live at the end",
@@ -18,15 +18,15 @@ varve.flame = (() => {
             from: 0, to: 1};
     }
 
-    // Callers come first in the list, so one pass makes the tree. What was left out below a frame becomes
-    // a box of its own.
+    // Callers come first in the list, so one pass makes the tree; figures are how much less a frame has than its
+    // caller. What was left out below a frame becomes a box of its own.
     function unpack(packed) {
         const nodes = [], list = packed.nodes;
         for (let i = 0; i < list.length; i += 5) {
-            const parent = i === 0 ? null : nodes[i / 5 - list[i]];
+            const parent = i === 0 ? null : nodes[i / 5 - list[i]], whole = parent || packed;
             const one = node(i === 0 ? null : list[i + 1], parent);
-            one.value = list[i + 2];
-            one.allocations = list[i + 3];
+            one.value = whole.value - list[i + 2];
+            one.allocations = whole.allocations - list[i + 3];
             one.leftOut = list[i + 4];
             nodes.push(one);
             if (parent)
@@ -73,7 +73,7 @@ varve.flame = (() => {
             return {what: `all of ${shown.domain}`, where: "", path: "", module: "", isPython: false};
         if (one.frame < 0)
             return {what: "(smaller)", where: "", path: "", module: "", isPython: false};
-        const [what, file, module, line, isPython] = shown.frames.slice(5 * one.frame, 5 * one.frame + 5);
+        const [what, file, module, line, isPython] = frames.slice(5 * one.frame, 5 * one.frame + 5);
         const found = varve.data.place(what, file >= 0 ? file : module, file >= 0 ? line : 0);
         return {...found, module: varve.data.name(module) || "", isPython: isPython === 1};
     }
@@ -284,6 +284,7 @@ varve.flame = (() => {
             "Who calls what allocates, native code and Python in one stack. Click a box to zoom into it, click it " +
             "again or press Escape for all.");
         trees = varve.data.part("flame");
+        frames = trees.flatMap(one => one.new_frames);
         if (trees.length === 0) {
             absent(element, "No allocation was recorded.");
             return;

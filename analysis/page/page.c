@@ -205,46 +205,42 @@ static void write_tables(struct page *page)
 
 /* ---- what needs each allocation ---- */
 
-struct first_pass {
+struct all_allocations {
     struct live live;
     struct address_maps maps;
 };
 
-static void visit_first(void *first_untyped, const struct page_allocation *allocation)
+static void visit_allocation(void *all_untyped, const struct page_allocation *allocation)
 {
-    struct first_pass *first = first_untyped;
-    live_add(&first->live, allocation);
-    address_maps_find(&first->maps, allocation);
+    struct all_allocations *all = all_untyped;
+    live_add(&all->live, allocation);
+    address_maps_fill(&all->maps, allocation);
 }
 
 static void write_allocations(struct page *page)
 {
-    struct first_pass *first = memory_resize(NULL, sizeof(*first));
-    struct page_lines lines = {0};
+    struct all_allocations *all = memory_resize(NULL, sizeof(*all));
     bool is_there = has_allocations(page->database);
-    begin_part(page, "live", "what was live when");
-    live_init(&first->live, page->database);
-    address_maps_init(&first->maps, page->database);
+    begin_part(page, "live", "what was live when, and where");
+    live_init(&all->live, page->database);
+    address_maps_init(&all->maps, page->database);
     if (is_there) {
-        page_lines_load(&lines, page->database);
-        page_allocations_visit(page->database, &lines, visit_first, first);
-        live_finish(&first->live);
+        address_maps_find(&all->maps, page->database);
+        page_allocations_visit(page->database, visit_allocation, all);
+        live_finish(&all->live);
     }
-    live_write(&first->live, page->database, &page->writer);
-    live_free(&first->live);
+    live_write(&all->live, page->database, &page->writer);
+    live_free(&all->live);
     end_part(page);
     begin_part(page, "maps", "maps of addresses");
     if (is_there) {
-        address_maps_settle(&first->maps, page->database);
-        page_allocations_visit(page->database, &lines, address_maps_fill, &first->maps);
-        address_maps_write(&first->maps, page->database, &page->writer);
+        address_maps_write(&all->maps, page->database, &page->writer);
     } else {
         fputs("[]", page->writer.out);
     }
-    address_maps_free(&first->maps);
+    address_maps_free(&all->maps);
     end_part(page);
-    page_lines_free(&lines);
-    free(first);
+    free(all);
 }
 
 static void write_charts(struct page *page)

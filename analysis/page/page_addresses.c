@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first pass collects ranges of pages, which are sorted and joined whenever there are many. The second keeps the
- * largest allocations in a heap whose root is the smallest of them: what falls out goes into the raster, a cell of
- * which has bytes times time. A raster line has running sums over time while it is filled, so that an allocation costs
- * as many steps as it has lines.
+ * A first pass over all allocations collects ranges of pages, which are sorted and joined whenever there are many. The
+ * second, which the page makes for all of its parts, keeps the largest allocations in a heap whose root is the smallest
+ * of them: what falls out goes into the raster, a cell of which has bytes times time. A raster line has running sums
+ * over time while it is filled, so that an allocation costs as many steps as it has lines.
  */
 #include "analysis/page/page_writer.h"
 
@@ -26,7 +26,7 @@
 #define BANDS_MAX 20000
 #define SEGMENTS_MAX 3000
 
-/* Pages, the last one excluded; after address_maps_settle with the place of the first byte. */
+/* Pages, the last one excluded; after address_maps_find with the place of the first byte. */
 struct band {
     uint64_t from, to;
     double place;
@@ -73,12 +73,11 @@ void address_maps_init(struct address_maps *maps, struct database *database)
     cursor_close(&cursor);
 }
 
-static struct address_map *find_map(struct address_maps *maps, const struct page_allocation *allocation)
+static struct address_map *find_map(struct address_maps *maps, int64_t domain, int64_t process_id, int64_t device)
 {
     for (size_t i = 0; i < maps->count; i++) {
         struct address_map *map = &maps->maps[i];
-        if (map->domain == allocation->domain && map->process_id == allocation->process_id &&
-            map->device == allocation->device) {
+        if (map->domain == domain && map->process_id == process_id && map->device == device) {
             return map;
         }
     }
@@ -129,12 +128,19 @@ static void add_range(struct address_map *map, uint64_t addr, uint64_t size)
     map->bands[map->band_count++] = band;
 }
 
-void address_maps_find(void *maps, const struct page_allocation *allocation)
+static void page_addresses_add_allocations(struct address_maps *maps, struct database *database)
 {
-    struct address_map *map = find_map(maps, allocation);
-    if (map != NULL) {
-        add_range(map, allocation->addr, allocation->size);
+    struct cursor cursor;
+    cursor_open(&cursor, database, sql_page_ranges);
+    while (cursor_next(&cursor)) {
+        struct address_map *map =
+            find_map(maps, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1), cursor_integer(&cursor, 2));
+        int64_t size = cursor_integer(&cursor, 4);
+        if (map != NULL) {
+            add_range(map, (uint64_t)cursor_integer(&cursor, 3), size > 0 ? (uint64_t)size : 0);
+        }
     }
+    cursor_close(&cursor);
 }
 
 /* A segment is all of its memory, whether blocks were in it or not. */
@@ -152,8 +158,9 @@ static void page_addresses_add_segments(struct address_map *map, struct database
     cursor_close(&cursor);
 }
 
-void address_maps_settle(struct address_maps *maps, struct database *database)
+void address_maps_find(struct address_maps *maps, struct database *database)
 {
+    page_addresses_add_allocations(maps, database);
     for (size_t i = 0; i < maps->count; i++) {
         struct address_map *map = &maps->maps[i];
         double page = ldexp(1, (int)map->page_shift);
@@ -278,7 +285,7 @@ static void page_addresses_sift_down(struct address_map *map)
 void address_maps_fill(void *maps_untyped, const struct page_allocation *allocation)
 {
     struct address_maps *maps = maps_untyped;
-    struct address_map *map = find_map(maps, allocation);
+    struct address_map *map = find_map(maps, allocation->domain, allocation->process_id, allocation->device);
     if (map == NULL) {
         return;
     }

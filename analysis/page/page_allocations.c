@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void page_lines_load(struct page_lines *lines, struct database *database)
+/* The user's line of each call site: a join would be made for each allocation. */
+struct page_lines {
+    int64_t *of_callsite; /* symbol.id */
+    int64_t limit;
+};
+
+static void page_lines_load(struct page_lines *lines, struct database *database)
 {
     lines->limit = database_number_limit(database, "callsite");
     size_t bytes = (size_t)lines->limit * sizeof(lines->of_callsite[0]);
@@ -25,7 +31,7 @@ void page_lines_load(struct page_lines *lines, struct database *database)
     cursor_close(&cursor);
 }
 
-void page_lines_free(struct page_lines *lines)
+static void page_lines_free(struct page_lines *lines)
 {
     free(lines->of_callsite);
     *lines = (struct page_lines){0};
@@ -36,10 +42,11 @@ static int64_t non_negative(int64_t number)
     return number < 0 ? 0 : number;
 }
 
-void page_allocations_visit(struct database *database, const struct page_lines *lines, page_allocation_visitor *visit,
-                            void *context)
+void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context)
 {
+    struct page_lines lines;
     struct cursor cursor;
+    page_lines_load(&lines, database);
     cursor_open(&cursor, database, sql_page_allocations);
     cursor_bind_integer(&cursor, 1, PAGE_NEVER);
     while (cursor_next(&cursor)) {
@@ -55,9 +62,10 @@ void page_allocations_visit(struct database *database, const struct page_lines *
             .alloc_ns = cursor_integer(&cursor, 7),
             .free_seq = cursor_integer(&cursor, 8),
             .free_ns = cursor_integer(&cursor, 9),
-            .line = callsite > 0 && callsite < lines->limit ? lines->of_callsite[callsite] : 0,
+            .line = callsite > 0 && callsite < lines.limit ? lines.of_callsite[callsite] : 0,
         };
         visit(context, &allocation);
     }
     cursor_close(&cursor);
+    page_lines_free(&lines);
 }

@@ -5,13 +5,14 @@
  */
 #include "analysis/page/page_writer.h"
 
+#include "analysis/base/key_map.h"
 #include "analysis/query/database.h"
 #include "analysis/report/call_tree.h"
 #include "base/error.h"
 
 #include "statements_generated.h"
 
-#define FLAME_NODES_MAX 12000
+#define FLAME_NODES_MAX 6000
 #define FLAME_DOMAINS_MAX 6
 
 /* In millionths of the whole: tried in turn until the tree is small enough. */
@@ -43,12 +44,24 @@ static int page_flame_load(struct call_tree *tree, struct database *database, st
     return call_tree_load(tree, database, &options, message);
 }
 
-static void page_flame_write_frames(struct page_writer *writer, const struct call_tree *tree)
+/* Frames of all trees, each once: most are in several. */
+struct flame_frames {
+    struct map numbers; /* by symbol: among those that are written */
+    size_t count;
+};
+
+/* Those of a tree that no tree before it had, which get the next numbers. */
+static void page_flame_write_frames(struct page_writer *writer, struct flame_frames *frames,
+                                    const struct call_tree *tree)
 {
-    page_key(writer, "frames"); /* function, file, module, line, is it Python */
+    page_key(writer, "new_frames"); /* function, file, module, line, is it Python */
     page_open(writer, '[');
     for (size_t i = 0; i < tree->frame_count; i++) {
         const struct call_tree_frame *frame = &tree->frames[i];
+        if (map_find(&frames->numbers, frame->symbol) != MAP_NONE) {
+            continue;
+        }
+        map_put(&frames->numbers, frame->symbol, frames->count++);
         page_name(writer, frame->is_missing ? "(no stack)" : frame->function);
         page_name(writer, frame->file);
         page_name(writer, frame->module);
@@ -58,8 +71,27 @@ static void page_flame_write_frames(struct page_writer *writer, const struct cal
     page_close(writer, ']');
 }
 
-/* Callers come before what they call: `up` is how many nodes back the caller is. */
-static void write_tree(struct page_writer *writer, const struct call_tree *tree)
+/* Callers come before what they call: `up` is how many nodes back the caller is. Many frames have all that their caller
+ * has: what is written is how much less. */
+static void page_flame_write_nodes(struct page_writer *writer, const struct flame_frames *frames,
+                                   const struct call_tree *tree)
+{
+    int figure = tree->options.figure;
+    page_key(writer, "nodes"); /* up, frame, less than its caller: all, allocations; left out */
+    page_open(writer, '[');
+    for (size_t i = 0; i < tree->count; i++) {
+        const struct call_tree_node *node = &tree->nodes[i];
+        const int64_t *whole = tree->nodes[node->parent].total; /* of node 0 its own */
+        page_integer(writer, (int64_t)i - node->parent);
+        page_integer(writer, i > 0 ? (int64_t)map_find(&frames->numbers, tree->frames[node->frame].symbol) : 0);
+        page_integer(writer, whole[figure] - node->total[figure]);
+        page_integer(writer, whole[CALL_TREE_ALLOCATIONS] - node->total[CALL_TREE_ALLOCATIONS]);
+        page_integer(writer, node->left_out[figure]);
+    }
+    page_close(writer, ']');
+}
+
+static void write_tree(struct page_writer *writer, struct flame_frames *frames, const struct call_tree *tree)
 {
     int figure = tree->options.figure;
     page_open(writer, '{');
@@ -69,24 +101,17 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
     page_member_bool(writer, "is_count", figure == CALL_TREE_ALLOCATIONS);
     page_member_bool(writer, "has_stacks", tree->has_stacks);
     page_member_integer(writer, "share_min", tree->options.share_min);
-    page_flame_write_frames(writer, tree);
-    page_key(writer, "nodes"); /* up, frame, all, allocations, left out */
-    page_open(writer, '[');
-    for (size_t i = 0; i < tree->count; i++) {
-        const struct call_tree_node *node = &tree->nodes[i];
-        page_integer(writer, (int64_t)i - node->parent);
-        page_integer(writer, node->frame);
-        page_integer(writer, node->total[figure]);
-        page_integer(writer, node->total[CALL_TREE_ALLOCATIONS]);
-        page_integer(writer, node->left_out[figure]);
-    }
-    page_close(writer, ']');
+    page_member_integer(writer, "value", tree->nodes[0].total[figure]);
+    page_member_integer(writer, "allocations", tree->nodes[0].total[CALL_TREE_ALLOCATIONS]);
+    page_flame_write_frames(writer, frames, tree);
+    page_flame_write_nodes(writer, frames, tree);
     page_close(writer, '}');
 }
 
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
 {
     struct call_tree_stacks stacks;
+    struct flame_frames frames = {0};
     call_tree_stacks_load(&stacks, database, false);
     page_open(writer, '[');
     struct cursor cursor;
@@ -99,13 +124,14 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
             error = page_flame_load(&tree, database, &stacks, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
                                     message);
             if (error == VARVE_OK && tree.count > 0) {
-                write_tree(writer, &tree);
+                write_tree(writer, &frames, &tree);
             }
             call_tree_free(&tree);
         }
     }
     cursor_close(&cursor);
     call_tree_stacks_free(&stacks);
+    map_free(&frames.numbers);
     page_close(writer, ']');
     return error;
 }

@@ -15,6 +15,9 @@ SELECT domain, process_id, device, stream, addr, size, alloc_seq, alloc_ns,
     coalesce(free_requested_seq, free_completed_seq, ?1), coalesce(free_ns, ?1), callsite_id
     FROM allocation WHERE domain <> @DOMAIN_CUPTI@
 
+-- statement sql_page_ranges
+SELECT domain, process_id, device, addr, size FROM allocation WHERE domain <> @DOMAIN_CUPTI@
+
 -- statement sql_page_address_spaces
 SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d ON d.name = t.domain
     WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 ORDER BY t.domain = 'block' DESC, t.domain =

@@ -98,11 +98,10 @@ struct address_maps {
 
 /// Which maps there are: by peak, of the domains that are memory.
 void address_maps_init(struct address_maps *maps, struct database *database);
-/// Page_allocation_visitors of two passes: the first finds the bands, the second fills them.
-void address_maps_find(void *maps, const struct page_allocation *allocation);
+/// The bands, of where each allocation and segment was: comes before the other allocations are added.
+void address_maps_find(struct address_maps *maps, struct database *database);
+/// A page_allocation_visitor.
 void address_maps_fill(void *maps, const struct page_allocation *allocation);
-/// Between the two.
-void address_maps_settle(struct address_maps *maps, struct database *database);
 void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer);
 void address_maps_free(struct address_maps *maps);
 
@@ -153,8 +152,7 @@ void live_write(const struct live *live, struct database *database, struct page_
 void live_free(struct live *live);
 
 /*
- * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation. The
- * user's line of each call site is read before: a join would be made five million times.
+ * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation.
  */
 
 #define PAGE_NEVER INT64_MAX
@@ -167,18 +165,9 @@ struct page_allocation {
     int64_t line;              /* of the user: symbol.id, 0: unknown */
 };
 
-struct page_lines {
-    int64_t *of_callsite; /* symbol.id */
-    int64_t limit;
-};
-
 typedef void page_allocation_visitor(void *context, const struct page_allocation *allocation);
 
-/// Owner: the caller, until page_lines_free.
-void page_lines_load(struct page_lines *lines, struct database *database);
-void page_lines_free(struct page_lines *lines);
 /// In no order. Without what CUPTI reports once more.
-void page_allocations_visit(struct database *database, const struct page_lines *lines, page_allocation_visitor *visit,
-                            void *context);
+void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context);
 
 #endif

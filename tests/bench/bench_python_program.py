@@ -4,10 +4,10 @@
 
 The program imports numpy, pandas, scipy, scikit-learn and matplotlib and trains a forest, on one thread; it times
 itself from its first line to its last. By itself, under `varve record`, `memray run --native`, `memray run` and
-heaptrack, in turn, VARVE_BENCH_PROGRAM_ROUNDS times. Then once with `--keep totals`, of which the size counts. Its
-libraries and memray are in a virtual environment that is made once, in VARVE_BENCH_VENV (default: below the user's
-cache folder), of what PyPI has then; VARVE_BENCH_PYTHON says with which interpreter. An environment that was made
-otherwise is taken as it is."""
+heaptrack, in turn, VARVE_BENCH_PROGRAM_ROUNDS times. Then once with `--keep totals`, of which the size counts, and once
+for the page of `varve report --html`, beside memray's flame graph. Its libraries and memray are in a virtual
+environment that is made once, in VARVE_BENCH_VENV (default: below the user's cache folder), of what PyPI has then;
+VARVE_BENCH_PYTHON says with which interpreter. An environment that was made otherwise is taken as it is."""
 
 import json
 import os
@@ -19,6 +19,7 @@ WHOLE_RATIO = 1  # memray --native's whole time over ours
 ADDED_RATIO = 2  # the same of what is added inside the program
 EVENT_BYTES = 100
 TOTALS_BYTES = 5_000_000
+PAGE_SECONDS, PAGE_BYTES = 10, 3_000_000
 VENV = os.environ.get("VARVE_BENCH_VENV") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "varve", "bench-python")
 PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib")
@@ -89,6 +90,12 @@ def timed(arguments):
     return {"whole": whole, **figures_of(out)}
 
 
+def seconds_of(arguments):
+    begin = time.perf_counter()
+    bench.run(arguments)
+    return time.perf_counter() - begin
+
+
 def bytes_of(folder, prefix):
     """Size of the files whose names begin so, which go."""
     size = 0
@@ -146,6 +153,27 @@ def compare(name, ours, theirs, plain):
                   ADDED_RATIO if is_native else None, own=round(median(bench.column(plain, "s")), 3))
 
 
+def measure_page(folder, command, memray):
+    """The page of the program, beside memray's flame graph of what memray recorded."""
+    database, page = os.path.join(folder, "varve.db"), os.path.join(folder, "page.html")
+    timed([*bench.record_command(database), *command])
+    seconds, size = seconds_of([bench.VARVE, "report", "--html", page, database]), os.path.getsize(page)
+    bench.figure(BENCH, "page", seconds, "s", PAGE_SECONDS)
+    bench.figure(BENCH, "size of the page", size, "bytes", PAGE_BYTES)
+    if memray is None:
+        bench.skip(BENCH, "no comparison with memray flamegraph: memray is not installed")
+    else:
+        timed([*memray, *command[1:]])
+        graph = os.path.join(folder, "peer.html")
+        theirs = seconds_of([command[0], "-m", "memray", "flamegraph", "--force", "--output", graph,
+                             os.path.join(folder, "peer")])
+        bench.compare(BENCH, "page", [seconds], [theirs], "s", "memray flamegraph", bytes=size,
+                      peer_bytes=os.path.getsize(graph))
+        bytes_of(folder, "peer")
+    os.remove(database)
+    os.remove(page)
+
+
 def measure_totals(folder, command):
     if "--keep" not in bench.run([bench.VARVE, "record", "--help"]):
         bench.skip(BENCH, "size with --keep totals: this varve has no such option")
@@ -178,6 +206,7 @@ def measure(folder):
                  "bytes", EVENT_BYTES, events=ours[0]["stored"], **bench.overflow_figures(ours))
     bench.note(f"{BENCH}: {json.dumps(plain[0])}")
     measure_totals(folder, [python, *command])
+    measure_page(folder, [python, *command], prefixes["memray"])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 """How fast events become a database, beside the ways that others take, on the same rows in turns: a prepared statement
 per row, and the sqlite3 shell's .import of them as CSV, in which unused fields are 0, since it knows no NULL. Then one
 of ten million events, and what it takes: bytes per event before the derived tables and after, the time of `varve
-report` and other commands, and of each of the ten questions of `varve query --examples`."""
+report` and other commands, of the page and its size, of each of the ten questions of `varve query --examples`, and of
+two groupings that people write."""
 
 import csv
 import os
@@ -19,6 +20,14 @@ ROUNDS = bench.number("VARVE_BENCH_STORE_ROUNDS", 3)
 EVENTS = bench.number("VARVE_BENCH_STORE_EVENTS", 1_000_000)
 LONG = bench.number("VARVE_BENCH_REPORT_EVENTS", 10_000_000)
 QUESTIONS = {"report": 3, "info": None, "leaks": None, "peak": None, "timeline": None}  # seconds
+PAGE_SECONDS, PAGE_BYTES = 10, 3_000_000
+GROUPINGS = {  # 3 s for five million events
+    "events by line":
+        "SELECT s.file, s.line, count(*), sum(e.size) FROM events e JOIN callsite c ON c.id = e.callsite_id JOIN symbol"
+        " s ON s.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE e.kind = 'heap_alloc' GROUP BY 1, 2",
+    "functions anywhere in the stack":
+        "SELECT function, file, module, bytes, allocations FROM function_total WHERE domain = 'heap' ORDER BY bytes",
+}
 SETTINGS = "PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; PRAGMA cache_size = -8192; PRAGMA temp_store = FILE;"
 
 
@@ -88,6 +97,14 @@ def seconds_of(question, path, *more):
     return statistics.median(times)
 
 
+def measure_page(path):
+    page = path + ".html"
+    seconds = seconds_of("report", path, "--html", page, "--force")
+    bench.figure("store", "page", seconds, "s", PAGE_SECONDS)
+    bench.figure("store", "size of the page", os.path.getsize(page), "bytes", PAGE_BYTES)
+    os.remove(page)
+
+
 def measure_questions(folder):
     path = os.path.join(folder, "trace.db")
     made = make("whole", path, LONG)
@@ -98,6 +115,9 @@ def measure_questions(folder):
                f" {made['seconds'] - made['stored_s']:.1f} s to complete the database")
     for question, target in QUESTIONS.items():
         bench.figure("store", f"varve {question}", seconds_of(question, path), "s", target)
+    measure_page(path)
+    for name, sql in GROUPINGS.items():
+        bench.figure("store", name, seconds_of("query", path, sql), "s", round(LONG * 3 / 5e6, 3))
     with open(os.path.join(bench.ROOT, "analysis", "query", "questions.sql"), encoding="utf-8") as stream:
         examples = [text for text in stream.read().split("\n\n") if re.match(r"-- \d", text) and "SELECT" in text]
     if len(examples) != 10:

@@ -8,6 +8,7 @@
 #include "trace/event_list.h"
 #include "trace/event_names.h"
 #include "trace/model/domain.h"
+#include "trace/store/function_totals.h"
 #include "trace/record.h"
 #include "base/error.h"
 #include "trace/writer.h"
@@ -290,5 +291,6 @@ int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
     if (error == VARVE_OK && has_storages != 0 && has_marks != 0) {
         error = schema_execute(db, path, sql_phase_index, what, message);
     }
+    VARVE_THEN(error, function_totals_write(db, path, message));
     return error;
 }

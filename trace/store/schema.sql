@@ -357,6 +357,17 @@ CREATE TABLE callsite_stat(
     live_shared_bytes INTEGER NOT NULL DEFAULT 0, --- of them, those in live_bytes
     peak_shared_bytes INTEGER NOT NULL DEFAULT 0, --- of them, those in peak_bytes
     PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
+-- Small: a row for each function and domain. Made of callsite_stat and the stacks at the end (function_totals.c), and
+-- tests compare it with them.
+--- as function_total, as it is stored
+--- like: callsite_stat
+CREATE TABLE function_stat(
+    symbol_id INTEGER NOT NULL, --- symbol.id: the smallest of those of the same function, file and module
+    domain INTEGER NOT NULL, --- domain.code
+    callsites INTEGER NOT NULL, --- call sites with the function anywhere in their stack
+    allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL,
+    temporary INTEGER NOT NULL, PRIMARY KEY(symbol_id, domain)) STRICT, WITHOUT ROWID;
 -- Of call sites that several processes used, what each of them has; process_id 0: processes that had ended, together,
 -- once there were a million rows of such.
 --- what each process has of call sites that several used

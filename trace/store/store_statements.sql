@@ -92,6 +92,18 @@ SELECT EXISTS (SELECT 1 FROM storage)
 -- statement sql_has_marks
 SELECT EXISTS (SELECT 1 FROM mark)
 
+-- statement sql_function_limits
+SELECT (SELECT max(id) FROM symbol), (SELECT max(id) FROM stack_frame), (SELECT max(id) FROM stack_node_row)
+-- statement sql_function_symbols
+SELECT id, min(id) OVER (PARTITION BY function, file, module, is_python) FROM symbol WHERE id > 0
+-- statement sql_function_frames
+SELECT id, symbol_id FROM stack_frame
+-- statement sql_function_nodes
+SELECT id, id - parent_lag, frame_id FROM stack_node_row
+-- statement sql_function_callsites
+SELECT c.node_id, t.domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations,
+    t.peak_bytes, t.temporary FROM callsite_stat t CROSS JOIN callsite c ON c.id = t.callsite_id
+
 -- statement sql_analyze
 -- Statistics for the query planner. ANALYZE of everything would read the tables of millions of rows, all numbered from
 -- 1 with few gaps, only to count them: their last number is near enough; of these only the indexes, by a sample.

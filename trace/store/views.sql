@@ -195,6 +195,18 @@ CREATE VIEW line_total AS
         FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id GROUP BY 1, 2) g
         JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id;
 
+-- What SQL can't add up in a moment: see function_totals.c. Rows are no parts of a whole: what is allocated counts in
+-- each function that is in its stack.
+--- sums per function anywhere in the stack and domain: what it and all that it called allocated; a call site counts
+---     once in a function, however often that is in its stack; sums over rows mean nothing
+--- domain: whose memory: domain.name | function: its name; NULL: unresolved, only the module is known
+--- file: its source file; NULL: unknown | module: its program or library; NULL for Python | is_python: 1: of Python
+--- like: function_stat
+CREATE VIEW function_total AS
+    SELECT d.name AS domain, f.symbol_id, s.function, s.file, s.module, s.is_python, f.callsites, f.allocations,
+        f.frees, f.bytes, f.live_allocations, f.live_bytes, f.peak_allocations, f.peak_bytes, f.temporary
+    FROM function_stat f JOIN domain d ON d.code = f.domain LEFT JOIN symbol s ON s.id = f.symbol_id;
+
 -- Lines that have bytes in the heap and in Python's own memory (record --python-allocators): what they have of each,
 -- and together, where objects that are in both count once. At the peak: of either domain at its own, as of several
 -- devices.
@@ -585,7 +597,7 @@ CREATE VIEW leak_tenth AS
                     + 1.0 * t.allocations / max(1, t.allocations - f.allocations) AS to_work
             FROM leak_moment l JOIN reached f ON f.process_id = l.process_id AND f.ns = l.begin_ns
                 JOIN reached t ON t.process_id = l.process_id AND t.ns = l.end_ns),
-        placed AS MATERIALIZED (
+        placed AS (
             SELECT a.domain, coalesce(c.user_symbol_id, c.symbol_id, 0) AS symbol_id, a.process_id, a.callsite_id,
                 a.size, a.alloc_seq, a.alloc_ns,
                 coalesce((SELECT (w.active_ns + (min(a.alloc_seq, w.end_seq) - w.seq) * w.rate) / m.active
@@ -602,10 +614,14 @@ CREATE VIEW leak_tenth AS
                         a.free_ns / m.active + a.free_ns / m.run) END AS freed
             FROM allocation a CROSS JOIN moment m ON m.process_id = a.process_id
                 LEFT JOIN callsite c ON c.id = a.callsite_id
-            WHERE (a.free_ns IS NULL OR a.free_ns > m.at_ns OR a.free_ns - a.alloc_ns >= m.active / 100
+            WHERE (a.free_ns IS NULL OR a.free_ns > (SELECT min(at_ns) FROM moment) -- most are not, of any process
+                    OR a.free_ns - a.alloc_ns >= (SELECT min(active) / 100 FROM moment)
+                    OR a.free_requested_seq - a.alloc_seq >= (SELECT min(run) / 100 FROM moment))
+                AND (a.free_ns IS NULL OR a.free_ns > m.at_ns OR a.free_ns - a.alloc_ns >= m.active / 100
                     OR a.free_requested_seq - a.alloc_seq >= m.run / 100) -- in time and in events, which are more
-                AND a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> @DOMAIN_CUPTI@),
-        lasting AS (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= 0.02),
+                AND a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns AND a.domain <> @DOMAIN_CUPTI@
+            LIMIT -1), -- so that made and freed are worked out once a row, and no row is copied twice
+        lasting AS MATERIALIZED (SELECT * FROM placed WHERE freed IS NULL OR freed - made >= 0.02),
         first AS MATERIALIZED (
             SELECT domain, symbol_id, process_id, min(made) AS made, min(alloc_seq) AS seq, min(alloc_ns) AS ns,
                 sum(freed IS NULL) AS kept
