@@ -25,20 +25,23 @@ CREATE VIEW event_own AS
 --- all events, with codes; in order only by ORDER BY seq, which sorts them; read them as events
 --- like: event_own
 CREATE VIEW event AS
-    SELECT * FROM event_own
-    UNION ALL SELECT alloc_seq, alloc_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)),
-        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)), NULL, NULL,
-        iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_ALLOC@, @KIND_PYTHON_ALLOC@), NULL, NULL, id, addr, size, size,
-        iif(domain = @DOMAIN_HEAP@, 0, NULL), source, callsite_id, thread_id, 0, alloc_seq - lag
-    FROM allocation_row a WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 1 = 0
-    UNION ALL SELECT alloc_seq + lifetime_events, alloc_ns + lifetime_ns,
-        (SELECT t.pid FROM thread t WHERE t.id = coalesce(a.free_thread_id, a.thread_id)),
-        (SELECT t.tid FROM thread t WHERE t.id = coalesce(a.free_thread_id, a.thread_id)), NULL, NULL,
-        iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_FREE@, @KIND_PYTHON_FREE@), NULL, NULL, id, addr, size, NULL, NULL,
-        @CAUSE_FREE@, NULL, coalesce(free_thread_id, thread_id), 0,
-        alloc_seq + lifetime_events - lag - free_lag_change
-    FROM allocation_row a WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 2 = 0
-        AND lifetime_events IS NOT NULL;
+    SELECT seq, ts_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = e.thread_id)) AS pid,
+        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = e.thread_id)) AS tid, device, dev_seq, kind, stream,
+        pool, id, addr, size, requested, arg, cause, callsite_id, thread_id, flags, ring_seq
+    FROM (SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,
+            coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, thread_id, flags,
+            seq - ring_lag AS ring_seq
+        FROM event_row
+        UNION ALL SELECT alloc_seq, alloc_ns, pid, tid, NULL, NULL,
+            iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_ALLOC@, @KIND_PYTHON_ALLOC@), NULL, NULL, id, addr, size, size,
+            iif(domain = @DOMAIN_HEAP@, 0, NULL), source, callsite_id, thread_id, 0, alloc_seq - lag
+        FROM allocation_row WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 1 = 0
+        UNION ALL SELECT alloc_seq + lifetime_events, alloc_ns + lifetime_ns, NULL, NULL, NULL, NULL,
+            iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_FREE@, @KIND_PYTHON_FREE@), NULL, NULL, id, addr, size, NULL, NULL,
+            @CAUSE_FREE@, NULL, coalesce(free_thread_id, thread_id), 0,
+            alloc_seq + lifetime_events - lag - free_lag_change
+        FROM allocation_row WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 2 = 0
+            AND lifetime_events IS NOT NULL) e;
 
 --- allocations, one row each, with codes; read them as allocations
 --- pid: number of the process in the operating system, which may be given again
@@ -82,12 +85,14 @@ CREATE VIEW recording AS
                 count(*) FILTER (WHERE end_cause = 'running') AS processes_running
             FROM (SELECT end_cause, lag(end_cause) OVER (PARTITION BY pid ORDER BY id) AS previous FROM process)) p;
 
---- events in order, with names
+-- coalesce(x, NULL) is x, but a condition on it leaves the join an outer one: then SQLite reads event row by row, and
+-- does not write all of it to a temporary table first.
+--- events, with names; in order by ORDER BY seq
 --- kind: event_kind.name | cause: event_cause.text: the function called, or the reason
 --- like: event
 CREATE VIEW events AS
-    SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, e.dev_seq, k.name AS kind, e.stream, e.pool, e.id, e.addr, e.size,
-        e.requested, e.arg, c.text AS cause, e.callsite_id, e.thread_id, e.flags,
+    SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, e.dev_seq, coalesce(k.name, NULL) AS kind, e.stream, e.pool, e.id,
+        e.addr, e.size, e.requested, e.arg, coalesce(c.text, NULL) AS cause, e.callsite_id, e.thread_id, e.flags,
         e.ring_seq
     FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause;
 
