@@ -320,7 +320,6 @@ static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned
 
 /* The inner frames of a new stack, innermost first, which the last one of its thread does not have. */
 struct unknown {
-    unsigned native_count;
     unsigned python_count;
     uint64_t keys[CALLSITE_FILE_DEPTH_MAX]; /* of the Python frames */
     uint64_t words[CALLSITE_FILE_DEPTH_MAX];
@@ -337,7 +336,7 @@ static void noted_begin(struct noted *noted, unsigned generation)
 }
 
 /* From the outermost frame inwards: nearly all are shared. */
-static unsigned native_unknown(struct stack_path *path, const uint64_t *pcs, unsigned count)
+static unsigned native_shared(const struct stack_path *path, const uint64_t *pcs, unsigned count)
 {
     const unsigned most = path->count < count ? path->count : count;
     const uint64_t *keys = path->keys;
@@ -351,8 +350,21 @@ static unsigned native_unknown(struct stack_path *path, const uint64_t *pcs, uns
     while (shared < most && keys[shared] == pcs[count - 1 - shared]) {
         shared++;
     }
-    path->count = shared;
-    return count - shared;
+    return shared;
+}
+
+/* With signals open: what this leaves to callsite_note_now is checked there. It takes the time of the system call in
+ * between to fetch what the table of nodes has there. */
+static void stack_compare_native(struct stack *stack)
+{
+    struct noted *noted = stack->noted;
+    noted_begin(noted, stack->generation);
+    struct stack_path *path = &noted->paths[STACK_NATIVE];
+    if (stack->native_count > 0) {
+        path->count = native_shared(path, stack->pcs, stack->native_count);
+        stack_tree_fetch(&callsites.tree, STACK_NATIVE, path, stack->pcs, stack->native_count - path->count,
+                         stack->generation);
+    }
 }
 
 /* From the innermost frame outwards: a key stands for all outside of its frame too. */
@@ -373,7 +385,7 @@ static unsigned captured_unknown(const struct stack_path *path, const struct sta
 }
 
 /* False: its Python frames must be captured. */
-static bool stack_compare(struct stack *stack, struct stack_hash python, struct unknown *unknown)
+static bool stack_compare_python(struct stack *stack, struct stack_hash python, struct unknown *unknown)
 {
     struct stack_path *path = &stack->noted->paths[STACK_PYTHON];
     unknown->python_count = stack->has_frames ? captured_unknown(path, stack, unknown->keys)
@@ -383,7 +395,6 @@ static bool stack_compare(struct stack *stack, struct stack_hash python, struct 
         return false;
     }
     path->count = stack->python_count - unknown->python_count;
-    unknown->native_count = native_unknown(&stack->noted->paths[STACK_NATIVE], stack->pcs, stack->native_count);
     return true;
 }
 
@@ -395,7 +406,7 @@ static bool nodes_note(const struct stack *stack, const struct unknown *unknown,
     struct stack_path *paths = stack->noted->paths;
     if (stack->native_count > 0) {
         entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, &paths[STACK_NATIVE], stack->pcs, stack->pcs,
-                                       unknown->native_count, stack->generation);
+                                       stack->native_count - paths[STACK_NATIVE].count, stack->generation);
     }
     if (stack->python_count > 0) {
         entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, &paths[STACK_PYTHON], unknown->keys,
@@ -441,12 +452,11 @@ static void callsite_note_now(void *argument)
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
     struct unknown unknown;
-    noted_begin(stack->noted, stack->generation);
-    if (!stack_compare(stack, note->python, &unknown)) {
+    if (stack->noted->epoch != callsites.epoch || !stack_compare_python(stack, note->python, &unknown)) {
         note->again = true;
         return;
     }
-    if (!stack_note_modules(stack, unknown.native_count)) {
+    if (!stack_note_modules(stack, stack->native_count - stack->noted->paths[STACK_NATIVE].count)) {
         modules_replaced();
         note->again = true;
         return;
@@ -469,6 +479,7 @@ static COLD bool stack_note(struct stack *stack, struct stack_hash hash, struct 
         *callsite = CALLSITE_FILE_NOT_KEPT;
         return true;
     }
+    stack_compare_native(stack);
     (void)callsite_here_run_aside(callsite_note_now, &note);
     *callsite = note.callsite;
     stack->is_begun = stack->is_begun && !note.again;

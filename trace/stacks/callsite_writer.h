@@ -159,6 +159,10 @@ struct stack_tree {
 uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, const uint64_t *keys,
                         const uint64_t *frames, unsigned count, unsigned generation);
 
+/// Begin to fetch what stack_tree_put will look at for the same stack. Threads: any.
+void stack_tree_fetch(const struct stack_tree *tree, enum stack_kind kind, const struct stack_path *path,
+                      const uint64_t *frames, unsigned count, unsigned generation);
+
 /// Empty it and give its memory back. Threads: writers.
 void stack_tree_reset(struct stack_tree *tree);
 

@@ -86,10 +86,10 @@ static uint32_t *table_free_slot(const struct stack_tree *tree, uint64_t hash)
     return &slots[i];
 }
 
-static void table_fetch(const struct stack_tree *tree, uint64_t hash)
+static void table_fetch(uintptr_t tagged, uint64_t hash)
 {
-    const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
-    __builtin_prefetch(&table_slots(tree->slots)[hash & mask], 1);
+    const size_t mask = ((size_t)1 << (tagged & TABLE_BITS_MASK)) - 1;
+    __builtin_prefetch(&table_slots(tagged)[hash & mask], 1);
 }
 
 static uint64_t node_hash(const struct stack_tree *tree, uint32_t number)
@@ -103,7 +103,7 @@ static void table_fill(const struct stack_tree *tree)
     for (uint32_t number = 1; number <= tree->count; number++) {
         const uint64_t hash = node_hash(tree, number);
         if (number + FETCH_AHEAD <= tree->count) {
-            table_fetch(tree, node_hash(tree, number + FETCH_AHEAD));
+            table_fetch(tree->slots, node_hash(tree, number + FETCH_AHEAD));
         }
         *table_free_slot(tree, hash) = stack_tree_tag_of(hash) | number;
     }
@@ -122,7 +122,7 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
     if (memory == NULL) {
         return false;
     }
-    tree->slots = (uintptr_t)memory | bits;
+    __atomic_store_n(&tree->slots, (uintptr_t)memory | bits, __ATOMIC_RELAXED);
     table_fill(tree);
     if (old != 0) {
         recorder_unmap(table_slots(old), stack_tree_table_bytes(old_bits));
@@ -165,7 +165,7 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
     for (uint32_t i = 0, parent = above; i < count; i++, parent = tree->count + i) {
         hashes[i] = stack_tree_hash_of(parent, outside_in[i]);
-        table_fetch(tree, hashes[i]);
+        table_fetch(tree->slots, hashes[i]);
     }
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t frame = outside_in[i];
@@ -177,10 +177,28 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     return true;
 }
 
+/* What `path` ends in: the parent of the next frame. */
+static uint32_t path_end(const struct stack_path *path, enum stack_kind kind, unsigned generation)
+{
+    return path->count > 0 ? path->nodes[path->count - 1] : ROOT | (generation << 1) | (kind == STACK_PYTHON);
+}
+
+/* As if the frames were new nodes, and no other thread added any: mostly so, and no harm is done else. */
+void stack_tree_fetch(const struct stack_tree *tree, enum stack_kind kind, const struct stack_path *path,
+                      const uint64_t *frames, unsigned count, unsigned generation)
+{
+    const uintptr_t tagged = __atomic_load_n(&tree->slots, __ATOMIC_RELAXED);
+    const uint32_t nodes = __atomic_load_n(&tree->count, __ATOMIC_RELAXED);
+    uint32_t above = path_end(path, kind, generation);
+    for (unsigned i = 0; tagged != 0 && i < count && i < FETCH_AHEAD; i++, above = nodes + i) {
+        table_fetch(tagged, stack_tree_hash_of(above, frames[count - 1 - i]));
+    }
+}
+
 uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, const uint64_t *keys,
                         const uint64_t *frames, unsigned count, unsigned generation)
 {
-    uint32_t above = ROOT | (generation << 1) | (kind == STACK_PYTHON);
+    uint32_t above = path_end(path, kind, generation);
     assert(path->count + count > 0 && path->count + count <= CALLSITE_FILE_DEPTH_MAX);
     if (!table_reserve(tree, 0)) {
         return 0;
@@ -188,7 +206,6 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, struct st
     for (unsigned i = 0; i < count; i++) {
         path->keys[path->count + i] = keys[count - 1 - i];
     }
-    above = path->count > 0 ? path->nodes[path->count - 1] : above;
     for (; count > 0; count--) {
         const uint64_t frame = frames[count - 1];
         const uint32_t slot = *table_seek(tree, above, frame, stack_tree_hash_of(above, frame));
