@@ -32,7 +32,7 @@
 #define FILE_NAME_BYTES 1024U
 #define MODULES_NOTED 8U
 
-/* What the table of a process may grow to: 64 MiB. */
+/* Their table takes 64 MiB then. */
 #define CALLSITES_MAX (3U << 20)
 
 #define CAPTURE_INHERITS 0x100U /* beside enum session_stacks: inherit a published parent stack */

@@ -60,13 +60,17 @@ void callsite_window_unmap(const struct callsite_window *window);
 
 /* Hash to number, read without a lock. */
 
-#define CALLSITE_TABLE_SIZES 21U /* 2^10 entries to 2^30 */
+#define CALLSITE_TABLE_SIZES 16U /* 2^10 slots to 2^25 */
+#define CALLSITE_TABLE_CHUNKS 256U
+
+struct callsite_table_entry;
 
 /* All zero is an empty table. Owner: its user, who also orders the writers. */
 struct callsite_table {
-    uintptr_t entries;                        /* pages; the low 12 bits hold the logarithm of the number of entries */
-    uint32_t count;                           /* writers only */
-    uintptr_t outgrown[CALLSITE_TABLE_SIZES]; /* smaller ones before it, whose addresses stay; writers only */
+    uintptr_t slots;                          /* pages; the low 12 bits hold the logarithm of the number of slots */
+    uint32_t count;                           /* of entries; writers only */
+    uintptr_t outgrown[CALLSITE_TABLE_SIZES]; /* slots before them, whose addresses stay; writers only */
+    struct callsite_table_entry *chunks[CALLSITE_TABLE_CHUNKS];
 };
 
 /// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.
@@ -144,7 +148,7 @@ struct stack_path {
     uint64_t keys[CALLSITE_FILE_DEPTH_MAX];
 };
 
-/* All zero is an empty tree. A node takes 12 bytes, and 5 to 11 in the table. */
+/* All zero is an empty tree. A node takes 12 bytes, and 5 to 22 in the table. */
 struct stack_tree {
     struct stack_tree_node *chunks[STACK_TREE_NODES_MAX / STACK_TREE_CHUNK];
     uintptr_t slots; /* pages; the low 12 bits hold the logarithm of the number of slots */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TABLE_BITS_FIRST = 12, NODE_BITS = 23, FETCH_AHEAD = 8 };
+enum { TABLE_BITS_FIRST = 13, TABLE_BITS_MORE = 2, NODE_BITS = 23, FETCH_AHEAD = 8 };
 
 #define TABLE_BITS_MASK ((uintptr_t)4095) /* pages leave these bits of their address free */
 
@@ -114,7 +114,7 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
 {
     const uintptr_t old = tree->slots;
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
-    const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
+    const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + TABLE_BITS_MORE; /* seldom: all nodes move */
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
