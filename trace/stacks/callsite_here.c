@@ -39,25 +39,22 @@
 
 enum attached_state { NOT_ATTACHED = 0, ATTACHED, DETACHED };
 
+/* A stack that is not in the table. */
+struct note {
+    struct stack *stack;
+    struct stack_hash hash;
+    struct stack_hash python; /* of its Python frames */
+    bool again;               /* it must be captured anew, with what is loaded now */
+    uint32_t callsite;
+};
+
 /* What a thread remembers of the last new stack that it had. */
 struct noted {
+    struct note now;     /* here, since the program's stack may be small */
     uint32_t epoch;      /* of the call sites; what is of another one is of no use, nor what is of another: */
     unsigned generation; /* of the loaded objects */
     struct stack_path paths[STACK_KINDS];
     struct loaded_object modules[MODULES_NOTED]; /* in the file, each where its address says */
-};
-
-/* One stack, as it was captured. */
-struct stack {
-    const struct callsite_start *start;
-    uint64_t *pcs;
-    struct python_frame *frames;
-    struct noted *noted;
-    unsigned native_count;
-    unsigned python_count;
-    unsigned generation; /* of the loaded objects, before the walk */
-    bool is_begun;       /* its native frames are there */
-    bool has_frames;     /* those of Python too, else only their hash is known */
 };
 
 /* What a capture keeps in the scratch of its thread. */
@@ -65,6 +62,17 @@ struct scratch {
     uint64_t pcs[STACK_ENDS];
     struct python_frame python[STACK_ENDS];
     struct noted noted;
+};
+
+/* One stack, as it was captured. */
+struct stack {
+    const struct callsite_start *start;
+    struct scratch *own; /* its frames */
+    unsigned native_count;
+    unsigned python_count;
+    unsigned generation; /* of the loaded objects, before the walk */
+    bool is_begun;       /* its native frames are there */
+    bool has_frames;     /* those of Python too, else only their hash is known */
 };
 
 static_assert(sizeof(struct scratch) <= sizeof(struct recorder_scratch), "fits the thread's scratch");
@@ -141,7 +149,7 @@ static inline struct stack_hash hash_stack(const struct stack *stack, struct sta
 {
     const uint64_t sizes = (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
     struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
-    stack_hash_words(&hash, stack->pcs, stack->native_count);
+    stack_hash_words(&hash, stack->own->pcs, stack->native_count);
     if (stack->python_count > 0) {
         hash.low = stack_hash_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
         hash.high = stack_hash_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
@@ -243,10 +251,10 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
     struct loaded_object object = {0};
     bool same = true;
     for (unsigned i = 0; i < count; i++) {
-        const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
-        if (!callsite_file_is_cut(stack->pcs[i]) && (call < object.start || call >= object.end) &&
+        const uintptr_t call = (uintptr_t)stack->own->pcs[i] - 1;
+        if (!callsite_file_is_cut(stack->own->pcs[i]) && (call < object.start || call >= object.end) &&
             loaded_object_find(call, &object)) {
-            same = module_note(stack->noted, &object) && same;
+            same = module_note(&stack->own->noted, &object) && same;
         }
     }
     return same;
@@ -305,7 +313,7 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
 static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
-        const struct python_frame *frame = &stack->frames[i];
+        const struct python_frame *frame = &stack->own->python[i];
         struct callsite_file_python described = {.line = CALLSITE_FILE_CUT + frame->instruction};
         if (frame->code != NULL) {
             described.code = code_note(frame, &described.line);
@@ -357,12 +365,12 @@ static unsigned native_shared(const struct stack_path *path, const uint64_t *pcs
  * between to fetch what the table of nodes has there. */
 static void stack_compare_native(struct stack *stack)
 {
-    struct noted *noted = stack->noted;
+    struct noted *noted = &stack->own->noted;
     noted_begin(noted, stack->generation);
     struct stack_path *path = &noted->paths[STACK_NATIVE];
     if (stack->native_count > 0) {
-        path->count = native_shared(path, stack->pcs, stack->native_count);
-        stack_tree_fetch(&callsites.tree, STACK_NATIVE, path, stack->pcs, stack->native_count - path->count,
+        path->count = native_shared(path, stack->own->pcs, stack->native_count);
+        stack_tree_fetch(&callsites.tree, STACK_NATIVE, path, stack->own->pcs, stack->native_count - path->count,
                          stack->generation);
     }
 }
@@ -373,7 +381,7 @@ static unsigned captured_unknown(const struct stack_path *path, const struct sta
     struct stack_hash hash = {0};
     unsigned inner = 0;
     for (unsigned i = stack->python_count; i-- > 0;) {
-        python_hash_captured(&hash, &stack->frames[i]);
+        python_hash_captured(&hash, &stack->own->python[i]);
         keys[i] = hash.low;
     }
     for (unsigned depth = stack->python_count; depth > 0; depth--, inner++) {
@@ -387,10 +395,10 @@ static unsigned captured_unknown(const struct stack_path *path, const struct sta
 /* False: its Python frames must be captured. */
 static bool stack_compare_python(struct stack *stack, struct stack_hash python, struct unknown *unknown)
 {
-    struct stack_path *path = &stack->noted->paths[STACK_PYTHON];
+    struct stack_path *path = &stack->own->noted.paths[STACK_PYTHON];
     unknown->python_count = stack->has_frames ? captured_unknown(path, stack, unknown->keys)
                                               : python_stack_inner(python, stack->python_count, path->keys, path->count,
-                                                                   stack->frames, unknown->keys);
+                                                                   stack->own->python, unknown->keys);
     if (unknown->python_count == PYTHON_STACK_UNKNOWN) {
         return false;
     }
@@ -403,10 +411,11 @@ static bool stack_compare_python(struct stack *stack, struct stack_hash python, 
 /* The nodes of a stack, written if they are new; false: there is no room. */
 static bool nodes_note(const struct stack *stack, const struct unknown *unknown, struct callsite_file_site *entry)
 {
-    struct stack_path *paths = stack->noted->paths;
+    struct stack_path *paths = stack->own->noted.paths;
     if (stack->native_count > 0) {
-        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, &paths[STACK_NATIVE], stack->pcs, stack->pcs,
-                                       stack->native_count - paths[STACK_NATIVE].count, stack->generation);
+        entry->native =
+            stack_tree_put(&callsites.tree, STACK_NATIVE, &paths[STACK_NATIVE], stack->own->pcs, stack->own->pcs,
+                           stack->native_count - paths[STACK_NATIVE].count, stack->generation);
     }
     if (stack->python_count > 0) {
         entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, &paths[STACK_PYTHON], unknown->keys,
@@ -435,15 +444,6 @@ static uint32_t callsite_add(const struct stack *stack, const struct unknown *un
     return entry.callsite;
 }
 
-/* A stack that is not in the table. */
-struct note {
-    struct stack *stack;
-    struct stack_hash hash;
-    struct stack_hash python; /* of its Python frames */
-    bool again;               /* it must be captured anew, with what is loaded now */
-    uint32_t callsite;
-};
-
 static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
@@ -452,11 +452,11 @@ static void callsite_note_now(void *argument)
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
     struct unknown unknown;
-    if (stack->noted->epoch != callsites.epoch || !stack_compare_python(stack, note->python, &unknown)) {
+    if (stack->own->noted.epoch != callsites.epoch || !stack_compare_python(stack, note->python, &unknown)) {
         note->again = true;
         return;
     }
-    if (!stack_note_modules(stack, stack->native_count - stack->noted->paths[STACK_NATIVE].count)) {
+    if (!stack_note_modules(stack, stack->native_count - stack->own->noted.paths[STACK_NATIVE].count)) {
         modules_replaced();
         note->again = true;
         return;
@@ -473,22 +473,23 @@ static void callsite_note_now(void *argument)
 /* `*callsite` of a stack that is not in the table; false: it must be captured anew. */
 static COLD bool stack_note(struct stack *stack, struct stack_hash hash, struct stack_hash python, uint32_t *callsite)
 {
-    struct note note = {.stack = stack, .hash = hash, .python = python};
+    struct note *note = &stack->own->noted.now;
     if (__atomic_load_n(&callsites.is_full, __ATOMIC_RELAXED)) {
         callsite_file_lost();
         *callsite = CALLSITE_FILE_NOT_KEPT;
         return true;
     }
+    *note = (struct note){.stack = stack, .hash = hash, .python = python};
     stack_compare_native(stack);
-    (void)callsite_here_run_aside(callsite_note_now, &note);
-    *callsite = note.callsite;
-    stack->is_begun = stack->is_begun && !note.again;
-    return !note.again;
+    (void)callsite_here_run_aside(callsite_note_now, note);
+    *callsite = note->callsite;
+    stack->is_begun = !note->again;
+    return stack->is_begun;
 }
 
 static inline bool callsite_find(struct stack *stack, uint32_t *callsite)
 {
-    const struct stack_hash python = python_hash_frames(stack->frames, stack->python_count);
+    const struct stack_hash python = python_hash_frames(stack->own->python, stack->python_count);
     const struct stack_hash hash = hash_stack(stack, python);
     *callsite = callsite_table_find(&callsites.callsites, hash);
     return __builtin_expect(*callsite != 0, 1) || stack_note(stack, hash, python, callsite);
@@ -498,9 +499,9 @@ static COLD void native_cut(struct stack *stack, unsigned depth)
 {
     struct stack_cut cut;
     if (stack_is_cut(stack->native_count, depth, &cut)) {
-        stack->pcs[cut.inside] = CALLSITE_FILE_CUT + cut.left_out;
+        stack->own->pcs[cut.inside] = CALLSITE_FILE_CUT + cut.left_out;
         for (unsigned i = 0; i < cut.outside; i++) {
-            stack->pcs[cut.inside + 1 + i] = stack->pcs[stack_slot(cut.first_outside + i)];
+            stack->own->pcs[cut.inside + 1 + i] = stack->own->pcs[stack_slot(cut.first_outside + i)];
         }
         stack->native_count = cut.inside + 1 + cut.outside;
     }
@@ -508,7 +509,7 @@ static COLD void native_cut(struct stack *stack, unsigned depth)
 
 static COLD void python_cut(struct stack *stack, unsigned depth)
 {
-    stack->python_count = python_frames_cut(stack->frames, stack->python_count, depth);
+    stack->python_count = python_frames_cut(stack->own->python, stack->python_count, depth);
 }
 
 static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
@@ -519,7 +520,7 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
     stack->is_begun = true;
     stack->has_frames = false;
     if ((stacks & SESSION_STACKS_NATIVE) != 0) {
-        stack->native_count = native_stack_ends(stack->start, stack->pcs);
+        stack->native_count = native_stack_ends(stack->start, stack->own->pcs);
         if (__builtin_expect(stack->native_count > depth, 0)) {
             native_cut(stack, depth);
         }
@@ -536,7 +537,7 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
 {
     stack_begin(stack, stacks, depth);
     struct stack_hash python = {0};
-    stack->python_count = python_stack_hash(&python, depth, stack->frames);
+    stack->python_count = python_stack_hash(&python, depth, stack->own->python);
     if (stack->python_count == PYTHON_STACK_UNKNOWN || ((stacks & CAPTURE_INHERITS) != 0 && parent_stack_is_lent())) {
         return false;
     }
@@ -560,9 +561,9 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
         stack->python_count = 0;
         stack->has_frames = true;
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
-            stack->python_count = python_stack_ends(stack->frames);
+            stack->python_count = python_stack_ends(stack->own->python);
             if ((stacks & CAPTURE_INHERITS) != 0) {
-                stack->python_count = parent_stack_inherit(stack->frames, stack->python_count, STACK_INSIDE);
+                stack->python_count = parent_stack_inherit(stack->own->python, stack->python_count, STACK_INSIDE);
             }
             if (stack->python_count > depth) {
                 python_cut(stack, depth);
@@ -611,8 +612,7 @@ static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch
 {
     const struct attachment *now = attachment;
     const uint32_t stacks = now->stacks | how;
-    struct scratch *frames = scratch;
-    struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python, .noted = &frames->noted};
+    struct stack stack = {.start = start, .own = scratch};
     uint32_t callsite;
     if ((stacks & SESSION_STACKS_PYTHON) != 0 && stack_lookup(&stack, stacks, now->depth, &callsite)) {
         return callsite;
