@@ -84,9 +84,9 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at, unsigned depth,
                           struct python_frame *frames, struct stack_hash *hash);
 
-/// Of the `count` frames that had this hash just now, those inside of all that `outer` has: the hashes of frames and all
-/// outside of them, outermost first, `outer_count` of them. In order, and with such hashes (their lower half), as if
-/// captured. Returns how many there are; PYTHON_STACK_UNKNOWN: a walk of a signal handler has come between, or some
+/// Of the `count` frames that had this hash just now, those inside of all that `outer` has: hashes (the lower half) of
+/// frames and all outside of them, outermost first, `outer_count` of them. They are in order, as if captured, each with
+/// such a hash. Returns how many there are; PYTHON_STACK_UNKNOWN: a walk of a signal handler has come between, or some
 /// frames are left out (stack_is_cut). Threads: any, with signals blocked.
 unsigned python_memo_inner(const struct python_layout *layout, struct stack_hash hash, unsigned count,
                            const uint64_t *outer, unsigned outer_count, struct python_frame *frames, uint64_t *hashes);

@@ -352,7 +352,7 @@ static bool progress_reaches(const struct progress *last_one, const struct loade
 }
 
 /* At the first row of the address' function; false if its table is malformed. */
-static bool progress_begin(struct progress *progress)
+static bool progress_restart(struct progress *progress)
 {
     struct interpreter *state = &progress->state;
     state->entry = &progress->entry;
@@ -385,7 +385,7 @@ static uint32_t progress_rule(struct progress *progress, uintptr_t address)
         if (!unwind_entry_find(&object, address, &progress->entry)) {
             return unwind_rule(UNWIND_NONE, 0, 0);
         }
-        if (!progress_begin(progress)) {
+        if (!progress_restart(progress)) {
             return rule_unknown();
         }
     }
