@@ -23,7 +23,7 @@
 
 #define GUARD_BYTES 4096U
 #define STACK_BYTES (128U << 10)
-#define STACK_LEAST_BYTES (48U << 10) /* with less left, nothing is begun */
+#define STACK_LEAST_BYTES (56U << 10) /* with less left, nothing is begun */
 #define AREA_BYTES ((sizeof(struct recorder_area) + 4095U) & ~(size_t)4095U)
 #define ALL_BYTES (GUARD_BYTES + STACK_BYTES + AREA_BYTES)
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The recorder's own memory of a thread: a stack on which everything runs that needs more than a few hundred
- * bytes, and room for the frames of a call site. The program's stack may be one of PTHREAD_STACK_MIN, a
- * signal stack or a coroutine's, with next to nothing left. Made at the first use by a thread, given back at
- * its end; a fork child goes on with its copy.
+ * bytes, and room for the frames of a call site and of the last new one. The program's stack may be one of
+ * PTHREAD_STACK_MIN, a signal stack or a coroutine's, with next to nothing left. Made at the first use by a thread,
+ * given back at its end; a fork child goes on with its copy.
  */
 #ifndef VARVE_TRACE_GUEST_OWN_STACK_H
 #define VARVE_TRACE_GUEST_OWN_STACK_H
@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a capture of a call site keeps its frames: what is in it is known to stacks/callsite_here.c. */
-#define RECORDER_SCRATCH_BYTES (STACK_ENDS * 48U)
+/* Where a capture of a call site keeps its frames: what is in it is known to stacks/callsite_here.c. Zeros at first. */
+#define RECORDER_SCRATCH_BYTES (STACK_ENDS * 48U + 8192U)
 
 struct recorder_scratch {
     _Alignas(16) unsigned char bytes[RECORDER_SCRATCH_BYTES];

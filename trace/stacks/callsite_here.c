@@ -30,31 +30,52 @@
 #define COLD __attribute__((noinline, cold))
 #define NAME_BYTES 256U
 #define FILE_NAME_BYTES 1024U
+#define MODULES_NOTED 8U
 
-/* What the table of a process may grow to: 64 MiB. */
+/* Their table takes 64 MiB then. */
 #define CALLSITES_MAX (3U << 20)
 
 #define CAPTURE_INHERITS 0x100U /* beside enum session_stacks: inherit a published parent stack */
 
 enum attached_state { NOT_ATTACHED = 0, ATTACHED, DETACHED };
 
-/* One stack, as it was captured. */
-struct stack {
-    const struct callsite_start *start;
-    uint64_t *pcs;
-    struct python_frame *frames;
-    unsigned native_count;
-    unsigned python_count;
-    unsigned generation; /* of the loaded objects, before the walk */
+/* A stack that is not in the table. */
+struct note {
+    struct stack *stack;
+    struct stack_hash hash;
+    struct stack_hash python; /* of its Python frames */
+    bool again;               /* it must be captured anew, with what is loaded now */
+    uint32_t callsite;
+};
+
+/* What a thread remembers of the last new stack that it had. */
+struct noted {
+    struct note now;     /* here, since the program's stack may be small */
+    uint32_t epoch;      /* of the call sites; what is of another one is of no use, nor what is of another: */
+    unsigned generation; /* of the loaded objects */
+    struct stack_path paths[STACK_KINDS];
+    struct loaded_object modules[MODULES_NOTED]; /* in the file, each where its address says */
 };
 
 /* What a capture keeps in the scratch of its thread. */
 struct scratch {
     uint64_t pcs[STACK_ENDS];
     struct python_frame python[STACK_ENDS];
+    struct noted noted;
 };
 
-static_assert(sizeof(struct scratch) == sizeof(struct recorder_scratch), "fits the thread's scratch");
+/* One stack, as it was captured. */
+struct stack {
+    const struct callsite_start *start;
+    struct scratch *own; /* its frames */
+    unsigned native_count;
+    unsigned python_count;
+    unsigned generation; /* of the loaded objects, before the walk */
+    bool is_begun;       /* its native frames are there */
+    bool has_frames;     /* those of Python too, else only their hash is known */
+};
+
+static_assert(sizeof(struct scratch) <= sizeof(struct recorder_scratch), "fits the thread's scratch");
 static_assert(SESSION_STACK_DEPTH_MAX + STACK_OUTSIDE == CALLSITE_FILE_DEPTH_MAX, "the mark, and less than a step");
 static_assert(SESSION_STACK_DEPTH_MAX / 4 == STACK_OUTSIDE && CALLSITE_FILE_DEPTH_MAX == STACK_INSIDE, "both ends fit");
 static_assert((STACK_NUMBERS - 1) * STACK_OUTSIDE <= CALLSITE_FILE_CUT_FRAMES_MAX, "each figure has a mark");
@@ -78,6 +99,7 @@ static void (*attach_process)(void); /* atomic; NULL: there is no session */
  */
 static struct {
     _Alignas(CACHE_LINE_BYTES) unsigned generation; /* grows when an object was replaced or unloaded: part of hashes */
+    uint32_t epoch; /* grows where all of it is forgotten; not 0 once there is any */
     bool modules_changed;
     bool is_full; /* no new stack is kept */
     uint32_t limit;
@@ -130,7 +152,7 @@ static inline struct stack_hash hash_stack(const struct stack *stack, struct sta
 {
     const uint64_t sizes = (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
     struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
-    stack_hash_words(&hash, stack->pcs, stack->native_count);
+    stack_hash_words(&hash, stack->own->pcs, stack->native_count);
     if (stack->python_count > 0) {
         hash.low = stack_hash_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
         hash.high = stack_hash_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
@@ -199,12 +221,17 @@ static COLD void modules_check(void)
 }
 
 /* Writes the object to the file if need be. False if it replaced another one. */
-static bool module_note(const struct loaded_object *object)
+static bool module_note(struct noted *noted, const struct loaded_object *object)
 {
+    struct loaded_object *recent = &noted->modules[(object->start >> 12) % MODULES_NOTED];
+    if (loaded_object_equal(recent, object)) {
+        return true;
+    }
     lock_enter();
     enum module_state state = module_lookup(object);
     lock_leave();
     if (state == MODULE_KNOWN) {
+        *recent = *object;
         return true;
     }
     struct module_description module;
@@ -227,10 +254,10 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
     struct loaded_object object = {0};
     bool same = true;
     for (unsigned i = 0; i < count; i++) {
-        const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
-        if (!callsite_file_is_cut(stack->pcs[i]) && (call < object.start || call >= object.end) &&
+        const uintptr_t call = (uintptr_t)stack->own->pcs[i] - 1;
+        if (!callsite_file_is_cut(stack->own->pcs[i]) && (call < object.start || call >= object.end) &&
             loaded_object_find(call, &object)) {
-            same = module_note(&object) && same;
+            same = module_note(&stack->own->noted, &object) && same;
         }
     }
     return same;
@@ -285,17 +312,11 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     return code != 0 && known != 0 ? code : code_describe(frame, hash, position, line);
 }
 
-static uint64_t callsite_here_frame_key(const struct python_frame *frame)
-{
-    const struct stack_hash position = hash_position(hash_code(frame), frame);
-    return position.low ^ frame->is_entry;
-}
-
 /* The inner frames, `count` of them, as the file holds them. */
 static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
-        const struct python_frame *frame = &stack->frames[i];
+        const struct python_frame *frame = &stack->own->python[i];
         struct callsite_file_python described = {.line = CALLSITE_FILE_CUT + frame->instruction};
         if (frame->code != NULL) {
             described.code = code_note(frame, &described.line);
@@ -306,30 +327,108 @@ static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned
     }
 }
 
-/* ---- capture ---- */
+/* ---- what is new of a stack ---- */
 
-/* Python frames of a stack as they are recognized, and as the file holds them; innermost first. */
-struct python_words {
-    uint64_t keys[CALLSITE_FILE_DEPTH_MAX];
+/* The inner frames of a new stack, innermost first, which the last one of its thread does not have. */
+struct unknown {
+    unsigned python_count;
+    uint64_t keys[CALLSITE_FILE_DEPTH_MAX]; /* of the Python frames */
     uint64_t words[CALLSITE_FILE_DEPTH_MAX];
 };
 
-/* The nodes of a stack, written if they are new; false: there is no room. */
-static bool nodes_note(const struct stack *stack, const struct python_words *python, struct callsite_file_site *entry)
+static void noted_begin(struct noted *noted, unsigned generation)
 {
+    if (noted->epoch != callsites.epoch || noted->generation != generation) {
+        noted->epoch = callsites.epoch;
+        noted->generation = generation;
+        noted->paths[STACK_NATIVE].count = noted->paths[STACK_PYTHON].count = 0;
+        memset(noted->modules, 0, sizeof(noted->modules));
+    }
+}
+
+/* From the outermost frame inwards: nearly all are shared. */
+static unsigned native_shared(const struct stack_path *path, const uint64_t *pcs, unsigned count)
+{
+    const unsigned most = path->count < count ? path->count : count;
+    const uint64_t *keys = path->keys;
+    unsigned shared = 0;
+    for (const uint64_t *at = pcs + count - 4; shared + 4 <= most; shared += 4, at -= 4) {
+        if (((keys[shared] ^ at[3]) | (keys[shared + 1] ^ at[2]) | (keys[shared + 2] ^ at[1]) |
+             (keys[shared + 3] ^ at[0])) != 0) {
+            break;
+        }
+    }
+    while (shared < most && keys[shared] == pcs[count - 1 - shared]) {
+        shared++;
+    }
+    return shared;
+}
+
+/* With signals open: what this leaves to callsite_note_now is checked there. It takes the time of the system call in
+ * between to fetch what the table of nodes has there. */
+static void stack_compare_native(struct stack *stack)
+{
+    struct noted *noted = &stack->own->noted;
+    noted_begin(noted, stack->generation);
+    struct stack_path *path = &noted->paths[STACK_NATIVE];
     if (stack->native_count > 0) {
-        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs, stack->native_count,
-                                       stack->generation);
+        path->count = native_shared(path, stack->own->pcs, stack->native_count);
+        stack_tree_fetch(&callsites.tree, STACK_NATIVE, path, stack->own->pcs, stack->native_count - path->count,
+                         stack->generation);
+    }
+}
+
+/* From the innermost frame outwards: a key stands for all outside of its frame too. */
+static unsigned captured_unknown(const struct stack_path *path, const struct stack *stack, uint64_t *keys)
+{
+    struct stack_hash hash = {0};
+    unsigned inner = 0;
+    for (unsigned i = stack->python_count; i-- > 0;) {
+        python_hash_captured(&hash, &stack->own->python[i]);
+        keys[i] = hash.low;
+    }
+    for (unsigned depth = stack->python_count; depth > 0; depth--, inner++) {
+        if (depth <= path->count && path->keys[depth - 1] == keys[inner]) {
+            break;
+        }
+    }
+    return inner;
+}
+
+/* False: its Python frames must be captured. */
+static bool stack_compare_python(struct stack *stack, struct stack_hash python, struct unknown *unknown)
+{
+    struct stack_path *path = &stack->own->noted.paths[STACK_PYTHON];
+    unknown->python_count = stack->has_frames ? captured_unknown(path, stack, unknown->keys)
+                                              : python_stack_inner(python, stack->python_count, path->keys, path->count,
+                                                                   stack->own->python, unknown->keys);
+    if (unknown->python_count == PYTHON_STACK_UNKNOWN) {
+        return false;
+    }
+    path->count = stack->python_count - unknown->python_count;
+    return true;
+}
+
+/* ---- capture ---- */
+
+/* The nodes of a stack, written if they are new; false: there is no room. */
+static bool nodes_note(const struct stack *stack, const struct unknown *unknown, struct callsite_file_site *entry)
+{
+    struct stack_path *paths = stack->own->noted.paths;
+    if (stack->native_count > 0) {
+        entry->native =
+            stack_tree_put(&callsites.tree, STACK_NATIVE, &paths[STACK_NATIVE], stack->own->pcs, stack->own->pcs,
+                           stack->native_count - paths[STACK_NATIVE].count, stack->generation);
     }
     if (stack->python_count > 0) {
-        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, python->keys, python->words, stack->python_count,
-                                       stack->generation);
+        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, &paths[STACK_PYTHON], unknown->keys,
+                                       unknown->words, unknown->python_count, stack->generation);
     }
     return (entry->native != 0 || stack->native_count == 0) && (entry->python != 0 || stack->python_count == 0);
 }
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t callsite_add(const struct stack *stack, const struct python_words *python, struct stack_hash hash)
+static uint32_t callsite_add(const struct stack *stack, const struct unknown *unknown, struct stack_hash hash)
 {
     struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
     const struct callsite_part part = {&entry, sizeof(entry)};
@@ -338,7 +437,7 @@ static uint32_t callsite_add(const struct stack *stack, const struct python_word
         callsite_file_lost();
         return CALLSITE_FILE_NOT_KEPT;
     }
-    if (callsite_table_reserve(&callsites.callsites) != VARVE_OK || !nodes_note(stack, python, &entry) ||
+    if (callsite_table_reserve(&callsites.callsites) != VARVE_OK || !nodes_note(stack, unknown, &entry) ||
         callsite_file_append(CALLSITE_FILE_TAG_SITE, &part, 1) != VARVE_OK) {
         callsite_file_lost();
         return 0;
@@ -348,75 +447,64 @@ static uint32_t callsite_add(const struct stack *stack, const struct python_word
     return entry.callsite;
 }
 
-/* A stack that is not in the table. */
-struct note {
-    struct stack *stack;
-    struct stack_hash hash;
-    bool again; /* it must be walked anew, with what is loaded now */
-    uint32_t callsite;
-};
-
 static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
-    const struct stack *stack = note->stack;
+    struct stack *stack = note->stack;
     if (!callsite_here_is_attached()) {
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
-    struct python_words python;
-    for (unsigned i = 0; i < stack->python_count; i++) {
-        python.keys[i] = callsite_here_frame_key(&stack->frames[i]);
+    struct unknown unknown;
+    if (stack->own->noted.epoch != callsites.epoch || !stack_compare_python(stack, note->python, &unknown)) {
+        note->again = true;
+        return;
     }
-    lock_enter();
-    unsigned native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
-                                              stack->native_count, stack->generation);
-    unsigned python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words,
-                                              stack->python_count, stack->generation);
-    lock_leave();
-    if (!stack_note_modules(stack, stack->native_count - native_known)) {
+    if (!stack_note_modules(stack, stack->native_count - stack->own->noted.paths[STACK_NATIVE].count)) {
         modules_replaced();
         note->again = true;
         return;
     }
-    stack_note_code(stack, python.words, stack->python_count - python_known);
+    stack_note_code(stack, unknown.words, unknown.python_count);
     lock_enter_to_append();
     note->callsite = callsite_table_find(&callsites.callsites, note->hash);
     if (note->callsite == 0) {
-        note->callsite = callsite_add(stack, &python, note->hash);
+        note->callsite = callsite_add(stack, &unknown, note->hash);
     }
     lock_leave();
 }
 
-static COLD uint32_t callsite_note(struct stack *stack, struct stack_hash hash, bool *again)
+/* `*callsite` of a stack that is not in the table; false: it must be captured anew. */
+static COLD bool stack_note(struct stack *stack, struct stack_hash hash, struct stack_hash python, uint32_t *callsite)
 {
-    struct note note = {.stack = stack, .hash = hash};
-    (void)callsite_here_run_aside(callsite_note_now, &note);
-    *again = note.again;
-    return note.callsite;
-}
-
-static inline uint32_t callsite_find(struct stack *stack, bool *again)
-{
-    struct stack_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
-    uint32_t callsite = callsite_table_find(&callsites.callsites, hash);
-    *again = false;
-    if (__builtin_expect(callsite != 0, 1)) {
-        return callsite;
-    }
+    struct note *note = &stack->own->noted.now;
     if (__atomic_load_n(&callsites.is_full, __ATOMIC_RELAXED)) {
         callsite_file_lost();
-        return CALLSITE_FILE_NOT_KEPT;
+        *callsite = CALLSITE_FILE_NOT_KEPT;
+        return true;
     }
-    return callsite_note(stack, hash, again);
+    *note = (struct note){.stack = stack, .hash = hash, .python = python};
+    stack_compare_native(stack);
+    (void)callsite_here_run_aside(callsite_note_now, note);
+    *callsite = note->callsite;
+    stack->is_begun = !note->again;
+    return stack->is_begun;
+}
+
+static inline bool callsite_find(struct stack *stack, uint32_t *callsite)
+{
+    const struct stack_hash python = python_hash_frames(stack->own->python, stack->python_count);
+    const struct stack_hash hash = hash_stack(stack, python);
+    *callsite = callsite_table_find(&callsites.callsites, hash);
+    return __builtin_expect(*callsite != 0, 1) || stack_note(stack, hash, python, callsite);
 }
 
 static COLD void native_cut(struct stack *stack, unsigned depth)
 {
     struct stack_cut cut;
     if (stack_is_cut(stack->native_count, depth, &cut)) {
-        stack->pcs[cut.inside] = CALLSITE_FILE_CUT + cut.left_out;
+        stack->own->pcs[cut.inside] = CALLSITE_FILE_CUT + cut.left_out;
         for (unsigned i = 0; i < cut.outside; i++) {
-            stack->pcs[cut.inside + 1 + i] = stack->pcs[stack_slot(cut.first_outside + i)];
+            stack->own->pcs[cut.inside + 1 + i] = stack->own->pcs[stack_slot(cut.first_outside + i)];
         }
         stack->native_count = cut.inside + 1 + cut.outside;
     }
@@ -424,7 +512,7 @@ static COLD void native_cut(struct stack *stack, unsigned depth)
 
 static COLD void python_cut(struct stack *stack, unsigned depth)
 {
-    stack->python_count = python_frames_cut(stack->frames, stack->python_count, depth);
+    stack->python_count = python_frames_cut(stack->own->python, stack->python_count, depth);
 }
 
 static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
@@ -432,8 +520,10 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
     stack->generation = __atomic_load_n(&callsites.generation, __ATOMIC_ACQUIRE);
     stack->native_count = 0;
     stack->python_count = 0;
+    stack->is_begun = true;
+    stack->has_frames = false;
     if ((stacks & SESSION_STACKS_NATIVE) != 0) {
-        stack->native_count = native_stack_ends(stack->start, stack->pcs);
+        stack->native_count = native_stack_ends(stack->start, stack->own->pcs);
         if (__builtin_expect(stack->native_count > depth, 0)) {
             native_cut(stack, depth);
         }
@@ -441,15 +531,16 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
 }
 
 /*
- * With the hash of the Python frames alone, which costs far less than the frames. False if that is not
- * enough: it is unknown, the site is new, or a parent stack is published.
+ * With the hash of the Python frames alone, which costs far less than the frames; of a new site those are read that its
+ * thread's last one did not have. False if that is not enough: the hash is unknown, some frames are left out, or a
+ * parent stack is published.
  */
 static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks, unsigned depth,
                                                                uint32_t *callsite)
 {
     stack_begin(stack, stacks, depth);
     struct stack_hash python = {0};
-    stack->python_count = python_stack_hash(&python, depth, stack->frames);
+    stack->python_count = python_stack_hash(&python, depth, stack->own->python);
     if (stack->python_count == PYTHON_STACK_UNKNOWN || ((stacks & CAPTURE_INHERITS) != 0 && parent_stack_is_lent())) {
         return false;
     }
@@ -457,24 +548,25 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
     if (stack->native_count + stack->python_count == 0) {
         return true;
     }
-    *callsite = callsite_table_find(&callsites.callsites, hash_stack(stack, python));
-    return *callsite != 0;
+    const struct stack_hash hash = hash_stack(stack, python);
+    *callsite = callsite_table_find(&callsites.callsites, hash);
+    return __builtin_expect(*callsite != 0, 1) || stack_note(stack, hash, python, callsite);
 }
 
-/* `is_begun`: its native frames are there already. */
 static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack *stack, uint32_t stacks,
-                                                                    unsigned depth, bool is_begun)
+                                                                    unsigned depth)
 {
     uint32_t callsite = 0;
-    bool again = true;
-    for (unsigned attempt = 0; again && attempt < 2; attempt++) {
-        if (attempt > 0 || !is_begun) {
+    for (unsigned attempt = 0; attempt < 2; attempt++) {
+        if (!stack->is_begun) {
             stack_begin(stack, stacks, depth);
         }
+        stack->python_count = 0;
+        stack->has_frames = true;
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
-            stack->python_count = python_stack_ends(stack->frames);
+            stack->python_count = python_stack_ends(stack->own->python);
             if ((stacks & CAPTURE_INHERITS) != 0) {
-                stack->python_count = parent_stack_inherit(stack->frames, stack->python_count, STACK_INSIDE);
+                stack->python_count = parent_stack_inherit(stack->own->python, stack->python_count, STACK_INSIDE);
             }
             if (stack->python_count > depth) {
                 python_cut(stack, depth);
@@ -483,7 +575,9 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
         if (stack->native_count + stack->python_count == 0) {
             return 0;
         }
-        callsite = callsite_find(stack, &again);
+        if (callsite_find(stack, &callsite)) {
+            break;
+        }
     }
     return callsite;
 }
@@ -521,14 +615,12 @@ static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch
 {
     const struct attachment *now = attachment;
     const uint32_t stacks = now->stacks | how;
-    struct scratch *frames = scratch;
-    struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
-    const bool has_memo = (stacks & SESSION_STACKS_PYTHON) != 0;
+    struct stack stack = {.start = start, .own = scratch};
     uint32_t callsite;
-    if (has_memo && stack_lookup(&stack, stacks, now->depth, &callsite)) {
+    if ((stacks & SESSION_STACKS_PYTHON) != 0 && stack_lookup(&stack, stacks, now->depth, &callsite)) {
         return callsite;
     }
-    return stack_capture(&stack, stacks, now->depth, has_memo);
+    return stack_capture(&stack, stacks, now->depth);
 }
 
 struct capture {
@@ -541,6 +633,7 @@ static void capture_now(void *argument)
 {
     struct capture *capture = argument;
     struct scratch scratch;
+    scratch.noted.epoch = 0;
     capture->callsite = capture_into(&scratch, capture->start, capture->how);
 }
 
@@ -594,6 +687,7 @@ void callsite_modules_changed(void)
 static void callsites_forget(void)
 {
     callsites.lock = 0;
+    callsites.epoch++;
     callsite_table_reset(&callsites.callsites);
     callsite_table_reset(&callsites.codes);
     callsite_table_reset(&callsites.lines);

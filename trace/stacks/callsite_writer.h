@@ -61,14 +61,18 @@ void callsite_window_unmap(const struct callsite_window *window);
 
 /* Hash to number, read without a lock. */
 
-#define CALLSITE_TABLE_SIZES 21U /* 2^10 entries to 2^30 */
+#define CALLSITE_TABLE_SIZES 16U /* 2^10 slots to 2^25 */
+#define CALLSITE_TABLE_CHUNKS 256U
+
+struct callsite_table_entry;
 
 /* All zero is an empty table. Owner: its user, who also orders the writers. */
 struct callsite_table {
-    /* pages; the low 12 bits hold the logarithm of the number of entries */
-    _Alignas(CACHE_LINE_BYTES) uintptr_t entries;
-    _Alignas(CACHE_LINE_BYTES) uint32_t count; /* writers only */
-    uintptr_t outgrown[CALLSITE_TABLE_SIZES];  /* smaller ones before it, whose addresses stay; writers only */
+    /* pages; the low 12 bits hold the logarithm of the number of slots */
+    _Alignas(CACHE_LINE_BYTES) uintptr_t slots;
+    struct callsite_table_entry *chunks[CALLSITE_TABLE_CHUNKS];
+    _Alignas(CACHE_LINE_BYTES) uint32_t count; /* of entries; writers only */
+    uintptr_t outgrown[CALLSITE_TABLE_SIZES];  /* slots before them, whose addresses stay; writers only */
 };
 
 /// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.
@@ -138,34 +142,32 @@ enum stack_kind { STACK_NATIVE, STACK_PYTHON, STACK_KINDS };
 
 struct stack_tree_node;
 
-/* The stack that was put last: the next one mostly shares its outer frames. Outermost first. */
+/* The stack that a thread put last, outermost frame first: its next one mostly shares the outer frames. A key says what
+ * a frame and all outside of it are, or the frame alone. */
 struct stack_path {
-    uint64_t keys[CALLSITE_FILE_DEPTH_MAX];
-    uint64_t frames[CALLSITE_FILE_DEPTH_MAX];
-    uint32_t nodes[CALLSITE_FILE_DEPTH_MAX];
     unsigned count;
+    uint32_t nodes[CALLSITE_FILE_DEPTH_MAX];
+    uint64_t keys[CALLSITE_FILE_DEPTH_MAX];
 };
 
-/* All zero is an empty tree. A node takes 12 bytes, and 5 to 11 in the table. */
+/* All zero is an empty tree. A node takes 12 bytes, and 5 to 22 in the table. */
 struct stack_tree {
     struct stack_tree_node *chunks[STACK_TREE_NODES_MAX / STACK_TREE_CHUNK];
-    uintptr_t slots;     /* pages; the low 12 bits hold the logarithm of the number of slots */
-    uint32_t count;      /* nodes */
-    unsigned generation; /* of the loaded objects; nodes of an earlier one are not used again */
-    struct stack_path *last;
+    uintptr_t slots; /* pages; the low 12 bits hold the logarithm of the number of slots */
+    uint32_t count;  /* nodes */
 };
 
-/// How many of the outer frames of a stack are those of the one that was put last, by their keys (innermost first);
-/// `frames` of these, at the end, are filled in. Threads: writers.
-unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, uint64_t *frames,
-                           unsigned count, unsigned generation);
+/// The node of a stack whose outer frames are those that `path` has, and the inner ones `frames`, innermost first, as
+/// words (a return address, or a struct callsite_file_python), with their keys, which may be the frames themselves: the
+/// path has them too afterwards. Nodes that are new are appended to the call-site file first. `generation`: of the
+/// loaded objects; nodes of an earlier one are not used again. Returns 0 if there is no room: in memory, in the file,
+/// or by STACK_TREE_NODES_MAX. Threads: writers, a path is one thread's.
+uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, const uint64_t *keys,
+                        const uint64_t *frames, unsigned count, unsigned generation);
 
-/// The node of a stack: `frames`, innermost first, as words (a return address, or a struct callsite_file_python), and
-/// what they are recognized by, which may be the frames themselves. Nodes that are new are appended to the call-site
-/// file first. `generation`: of the loaded objects. Returns 0 if there is no room: in memory, in the file, or by
-/// STACK_TREE_NODES_MAX. Threads: writers.
-uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, const uint64_t *frames,
-                        unsigned count, unsigned generation);
+/// Begin to fetch what stack_tree_put will look at for the same stack. Threads: any.
+void stack_tree_fetch(const struct stack_tree *tree, enum stack_kind kind, const struct stack_path *path,
+                      const uint64_t *frames, unsigned count, unsigned generation);
 
 /// Empty it and give its memory back. Threads: writers.
 void stack_tree_reset(struct stack_tree *tree);

@@ -522,6 +522,37 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
     return count;
 }
 
+unsigned python_memo_inner(const struct python_layout *layout, struct stack_hash hash, unsigned count,
+                           const uint64_t *outer, unsigned outer_count, struct python_frame *frames, uint64_t *hashes)
+{
+    const struct python_memo *memo = thread_memo;
+    if (count == 0) {
+        return 0;
+    }
+    if (memo == NULL || memo == NO_MEMO || memo->hash_end == 0 || memo->hash_skipped != 0 ||
+        memo->hashes[memo->first].low != hash.low || memo->hashes[memo->first].high != hash.high) {
+        return PYTHON_STACK_UNKNOWN;
+    }
+    unsigned inner = 0;
+    for (unsigned slot = memo->first; slot < memo->hash_end; slot++) {
+        const struct known_frame *known = &memo->known[slot];
+        if (known->kind == PYTHON_FRAME_MARK && inner > 0) {
+            frames[inner - 1].is_entry = true;
+        }
+        if (known->shown != 0) {
+            const unsigned depth = count - inner;
+            if (depth == 0 || (depth <= outer_count && outer[depth - 1] == memo->hashes[slot].low)) {
+                break;
+            }
+            hashes[inner] = memo->hashes[slot].low;
+            python_frame_set(&frames[inner], layout, known->code, known->offset);
+            frames[inner].is_entry = has_entered(layout, known);
+            inner++;
+        }
+    }
+    return inner;
+}
+
 unsigned python_memo_ends(const struct python_layout *layout, const void *code_type, const char *at,
                           struct python_frame *frames)
 {

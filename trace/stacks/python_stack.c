@@ -422,6 +422,12 @@ unsigned python_stack_hash(struct stack_hash *hash, unsigned depth, struct pytho
     return count;
 }
 
+unsigned python_stack_inner(struct stack_hash hash, unsigned count, const uint64_t *outer, unsigned outer_count,
+                            struct python_frame *frames, uint64_t *hashes)
+{
+    return python_memo_inner(interpreter.layout, hash, count, outer, outer_count, frames, hashes);
+}
+
 /* ---- names and lines ---- */
 
 bool python_stack_describe(const struct python_frame *frame, char *name, size_t name_bytes, char *file,

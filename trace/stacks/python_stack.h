@@ -33,6 +33,10 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 /// Threads: any; async-signal-safe.
 unsigned python_stack_hash(struct stack_hash *hash, unsigned depth, struct python_frame *frames);
 
+/// What python_memo_inner says of them. Threads: any, with signals blocked.
+unsigned python_stack_inner(struct stack_hash hash, unsigned count, const uint64_t *outer, unsigned outer_count,
+                            struct python_frame *frames, uint64_t *hashes);
+
 /// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
 /// itself calls the loader, since this does.
 void python_stack_pin_library(void);
@@ -79,6 +83,13 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
 /// lie there is of no use. Threads: any; not reentrant: a handler must not come here while its thread is in it.
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at, unsigned depth,
                           struct python_frame *frames, struct stack_hash *hash);
+
+/// Of the `count` frames that had this hash just now, those inside of all that `outer` has: hashes (the lower half) of
+/// frames and all outside of them, outermost first, `outer_count` of them. They are in order, as if captured, each with
+/// such a hash. Returns how many there are; PYTHON_STACK_UNKNOWN: a walk of a signal handler has come between, or some
+/// frames are left out (stack_is_cut). Threads: any, with signals blocked.
+unsigned python_memo_inner(const struct python_layout *layout, struct stack_hash hash, unsigned count,
+                           const uint64_t *outer, unsigned outer_count, struct python_frame *frames, uint64_t *hashes);
 
 /// All frames, as python_stack_ends has them. Otherwise as above.
 unsigned python_memo_ends(const struct python_layout *layout, const void *code_type, const char *at,

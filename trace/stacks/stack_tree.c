@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the nodes of a stack from the outermost frame inwards: first along the stack that was put last, as far as the
- * two are the same, then by a table from parent and frame to node. What is not in the table is a chain of new nodes,
- * since a new node has no children: it is appended to the call-site file as one entry. Called by callsite_here.c.
+ * Finds the nodes of a stack from the outermost frame inwards: those that its thread knows from its last stack go
+ * before, the others are found by a table from parent and frame to node. What is not in the table is a chain of new
+ * nodes, since a new node has no children: it is appended to the call-site file as one entry. Called by
+ * callsite_here.c.
  */
 #include "trace/stacks/callsite_writer.h"
 #include "trace/guest/guest_memory.h"
@@ -13,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TABLE_BITS_FIRST = 12, NODE_BITS = 23, FETCH_AHEAD = 8 };
+enum { TABLE_BITS_FIRST = 13, TABLE_BITS_MORE = 2, NODE_BITS = 23, FETCH_AHEAD = 8 };
 
 #define TABLE_BITS_MASK ((uintptr_t)4095) /* pages leave these bits of their address free */
 
@@ -85,10 +86,10 @@ static uint32_t *table_free_slot(const struct stack_tree *tree, uint64_t hash)
     return &slots[i];
 }
 
-static void table_fetch(const struct stack_tree *tree, uint64_t hash)
+static void table_fetch(uintptr_t tagged, uint64_t hash)
 {
-    const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
-    __builtin_prefetch(&table_slots(tree->slots)[hash & mask], 1);
+    const size_t mask = ((size_t)1 << (tagged & TABLE_BITS_MASK)) - 1;
+    __builtin_prefetch(&table_slots(tagged)[hash & mask], 1);
 }
 
 static uint64_t node_hash(const struct stack_tree *tree, uint32_t number)
@@ -102,7 +103,7 @@ static void table_fill(const struct stack_tree *tree)
     for (uint32_t number = 1; number <= tree->count; number++) {
         const uint64_t hash = node_hash(tree, number);
         if (number + FETCH_AHEAD <= tree->count) {
-            table_fetch(tree, node_hash(tree, number + FETCH_AHEAD));
+            table_fetch(tree->slots, node_hash(tree, number + FETCH_AHEAD));
         }
         *table_free_slot(tree, hash) = stack_tree_tag_of(hash) | number;
     }
@@ -113,7 +114,7 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
 {
     const uintptr_t old = tree->slots;
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
-    const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
+    const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + TABLE_BITS_MORE; /* seldom: all nodes move */
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
@@ -121,7 +122,7 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
     if (memory == NULL) {
         return false;
     }
-    tree->slots = (uintptr_t)memory | bits;
+    __atomic_store_n(&tree->slots, (uintptr_t)memory | bits, __ATOMIC_RELAXED);
     table_fill(tree);
     if (old != 0) {
         recorder_unmap(table_slots(old), stack_tree_table_bytes(old_bits));
@@ -146,85 +147,74 @@ static bool stack_tree_reserve(struct stack_tree *tree, unsigned count)
     return true;
 }
 
-/* Frames [path->count, count) are new nodes. Their places in a large table are far apart: all are fetched first. */
-static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, unsigned count,
-                         uint32_t above)
+/* `frames`, innermost first, are new nodes. Their places in a large table are far apart: all are fetched first. */
+static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, const uint64_t *frames,
+                         unsigned count, uint32_t above)
 {
-    const unsigned added = count - path->count;
     const struct callsite_file_nodes chain = {.first = tree->count + 1, .parent = path->count > 0 ? above : 0};
-    const struct callsite_part parts[] = {{&chain, sizeof(chain)},
-                                          {&path->frames[path->count], added * sizeof(path->frames[0])}};
-    if (!stack_tree_reserve(tree, added) ||
+    uint64_t outside_in[CALLSITE_FILE_DEPTH_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        outside_in[i] = frames[count - 1 - i];
+    }
+    const struct callsite_part parts[] = {{&chain, sizeof(chain)}, {outside_in, count * sizeof(outside_in[0])}};
+    if (!stack_tree_reserve(tree, count) ||
         callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON, parts, 2) !=
             VARVE_OK) {
         return false;
     }
     uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
-    for (uint32_t i = 0, parent = above; i < added; i++, parent = tree->count + i) {
-        hashes[i] = stack_tree_hash_of(parent, path->frames[path->count + i]);
-        table_fetch(tree, hashes[i]);
+    for (uint32_t i = 0, parent = above; i < count; i++, parent = tree->count + i) {
+        hashes[i] = stack_tree_hash_of(parent, outside_in[i]);
+        table_fetch(tree->slots, hashes[i]);
     }
-    for (uint32_t i = 0; i < added; i++, path->count++) {
-        const uint64_t frame = path->frames[path->count];
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t frame = outside_in[i];
         tree->count++;
         *node_at(tree, tree->count) = (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
         *table_free_slot(tree, hashes[i]) = stack_tree_tag_of(hashes[i]) | tree->count;
-        path->nodes[path->count] = above = tree->count;
+        path->nodes[path->count++] = above = tree->count;
     }
     return true;
 }
 
-unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, uint64_t *frames,
-                           unsigned count, unsigned generation)
+/* What `path` ends in: the parent of the next frame. */
+static uint32_t path_end(const struct stack_path *path, enum stack_kind kind, unsigned generation)
 {
-    const struct stack_path *path = tree->last != NULL ? &tree->last[kind] : NULL;
-    if (path == NULL || tree->generation != generation) {
-        return 0;
-    }
-    unsigned shared = 0;
-    while (shared < count && shared < path->count && path->keys[shared] == keys[count - 1 - shared]) {
-        frames[count - 1 - shared] = path->frames[shared];
-        shared++;
-    }
-    return shared;
+    return path->count > 0 ? path->nodes[path->count - 1] : ROOT | (generation << 1) | (kind == STACK_PYTHON);
 }
 
-uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, const uint64_t *frames,
-                        unsigned count, unsigned generation)
+/* As if the frames were new nodes, and no other thread added any: mostly so, and no harm is done else. */
+void stack_tree_fetch(const struct stack_tree *tree, enum stack_kind kind, const struct stack_path *path,
+                      const uint64_t *frames, unsigned count, unsigned generation)
 {
-    uint32_t above = ROOT | (generation << 1) | (kind == STACK_PYTHON);
-    assert(count > 0 && count <= CALLSITE_FILE_DEPTH_MAX);
-    if (tree->last == NULL) {
-        tree->last = recorder_map(STACK_KINDS * sizeof(*tree->last));
+    const uintptr_t tagged = __atomic_load_n(&tree->slots, __ATOMIC_RELAXED);
+    const uint32_t nodes = __atomic_load_n(&tree->count, __ATOMIC_RELAXED);
+    uint32_t above = path_end(path, kind, generation);
+    for (unsigned i = 0; tagged != 0 && i < count && i < FETCH_AHEAD; i++, above = nodes + i) {
+        table_fetch(tagged, stack_tree_hash_of(above, frames[count - 1 - i]));
     }
-    if (tree->last == NULL || !table_reserve(tree, 0)) {
+}
+
+uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, const uint64_t *keys,
+                        const uint64_t *frames, unsigned count, unsigned generation)
+{
+    uint32_t above = path_end(path, kind, generation);
+    assert(path->count + count > 0 && path->count + count <= CALLSITE_FILE_DEPTH_MAX);
+    if (!table_reserve(tree, 0)) {
         return 0;
     }
-    struct stack_path *path = &tree->last[kind];
-    if (tree->generation != generation) {
-        tree->generation = generation;
-        tree->last[STACK_NATIVE].count = tree->last[STACK_PYTHON].count = 0;
+    for (unsigned i = 0; i < count; i++) {
+        path->keys[path->count + i] = keys[count - 1 - i];
     }
-    unsigned shared = 0;
-
-    while (shared < count && shared < path->count && path->frames[shared] == frames[count - 1 - shared]) {
-        shared++;
-    }
-    path->count = shared;
-    for (unsigned i = shared; i < count; i++) {
-        path->keys[i] = keys[count - 1 - i];
-        path->frames[i] = frames[count - 1 - i];
-    }
-    above = shared > 0 ? path->nodes[shared - 1] : above;
-    for (; path->count < count; path->count++) {
-        const uint64_t frame = path->frames[path->count];
+    for (; count > 0; count--) {
+        const uint64_t frame = frames[count - 1];
         const uint32_t slot = *table_seek(tree, above, frame, stack_tree_hash_of(above, frame));
         if (slot == 0) {
-            return append_chain(tree, kind, path, count, above) ? path->nodes[count - 1] : 0;
+            return append_chain(tree, kind, path, frames, count, above) ? path->nodes[path->count - 1] : 0;
         }
-        path->nodes[path->count] = above = slot & ((1U << NODE_BITS) - 1);
+        path->nodes[path->count++] = above = slot & ((1U << NODE_BITS) - 1);
     }
-    return path->nodes[count - 1];
+    return above;
 }
 
 void stack_tree_reset(struct stack_tree *tree)
@@ -234,9 +224,6 @@ void stack_tree_reset(struct stack_tree *tree)
     }
     for (size_t i = 0; i < sizeof(tree->chunks) / sizeof(tree->chunks[0]) && tree->chunks[i] != NULL; i++) {
         recorder_unmap(tree->chunks[i], STACK_TREE_CHUNK * sizeof(struct stack_tree_node));
-    }
-    if (tree->last != NULL) {
-        recorder_unmap(tree->last, STACK_KINDS * sizeof(*tree->last));
     }
     *tree = (struct stack_tree){0};
 }

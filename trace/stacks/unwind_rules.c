@@ -230,30 +230,30 @@ static void step_control(struct interpreter *state, unsigned opcode, struct unwi
 }
 
 /* Runs instructions up to the row of the wanted address; false if they are malformed. */
-static bool unwind_rules_run(struct interpreter *state, struct unwind_reader code)
+static bool unwind_rules_run(struct interpreter *state, struct unwind_reader *code)
 {
-    while (code.at < code.end && !code.bad && state->location <= state->address) {
-        unsigned byte = (unsigned)unwind_read_fixed(&code, 1);
+    while (code->at < code->end && !code->bad && state->location <= state->address) {
+        unsigned byte = (unsigned)unwind_read_fixed(code, 1);
         unsigned low = byte & 0x3f;
         switch (byte & 0xc0) {
         case 0x40: /* advance_loc */
             state->location += low * state->entry->code_alignment;
             break;
         case 0x80: /* offset */
-            save_at(state, low, (int64_t)unwind_read_uleb(&code) * state->entry->data_alignment);
+            save_at(state, low, (int64_t)unwind_read_uleb(code) * state->entry->data_alignment);
             break;
         case 0xc0: /* restore */
             restore_initial(state, low);
             break;
         default:
             /* remember_state and restore_state lie among the numbers of register instructions */
-            if (low == 0x0a || low == 0x0b || (!step_cfa(state, low, &code) && !step_register(state, low, &code))) {
-                step_control(state, low, &code);
+            if (low == 0x0a || low == 0x0b || (!step_cfa(state, low, code) && !step_register(state, low, code))) {
+                step_control(state, low, code);
             }
             break;
         }
     }
-    return !code.bad;
+    return !code->bad;
 }
 
 /* ---- rows to rules ---- */
@@ -323,27 +323,93 @@ static uint32_t rule_of_row(const struct unwind_row *row, bool is_signal_frame, 
     return rule_of_base(cfa.base, cfa.value, (uint32_t) - (row->rbp.offset / 8));
 }
 
-uint32_t unwind_rule_find(uintptr_t address)
-{
+/* ---- where the last search has stopped ---- */
+
+/* At the row of an address: one behind it in the same function needs no more than the instructions that follow. */
+struct progress {
+    bool is_valid;
+    unsigned generation; /* of the rules */
     struct loaded_object object;
     struct unwind_entry entry;
-    if (!loaded_object_find(address, &object) || !unwind_entry_find(&object, address, &entry)) {
+    struct interpreter state;
+    struct unwind_reader code;
+};
+
+/* One for all threads: the first call sites of a function mostly come one after the other. Whoever finds it taken does
+ * without, so it does not matter when its owner is stopped, or was in the parent of this process. */
+static struct {
+    bool is_taken; /* atomic */
+    struct progress progress;
+} last;
+
+/* The tables are read again in place only if all about their object is as it was. */
+static bool progress_reaches(const struct progress *last_one, const struct loaded_object *object, uintptr_t address)
+{
+    return last_one->is_valid && address >= last_one->state.address &&
+           address - last_one->entry.start < last_one->entry.bytes &&
+           last_one->generation == __atomic_load_n(&rule_generation, __ATOMIC_ACQUIRE) &&
+           loaded_object_equal(&last_one->object, object);
+}
+
+/* At the first row of the address' function; false if its table is malformed. */
+static bool progress_restart(struct progress *progress)
+{
+    struct interpreter *state = &progress->state;
+    state->entry = &progress->entry;
+    state->location = 0; /* the CIE's instructions hold everywhere */
+    state->row = (struct unwind_row){.cfa_register = UNWIND_REGISTER_RSP};
+    state->initial = state->row;
+    state->remembered_count = 0;
+    struct unwind_reader common = progress->entry.common;
+    if (!unwind_rules_run(state, &common)) {
+        return false;
+    }
+    state->initial = state->row;
+    state->location = progress->entry.start;
+    progress->code = progress->entry.special;
+    return true;
+}
+
+static uint32_t progress_rule(struct progress *progress, uintptr_t address)
+{
+    struct loaded_object object;
+    if (!loaded_object_find(address, &object)) {
         return unwind_rule(UNWIND_NONE, 0, 0);
     }
-    struct interpreter state;
-    state.entry = &entry;
-    state.address = address;
-    state.location = 0; /* the CIE's instructions hold everywhere */
-    state.row = (struct unwind_row){.cfa_register = UNWIND_REGISTER_RSP};
-    state.initial = state.row;
-    state.remembered_count = 0;
-    if (!unwind_rules_run(&state, entry.common)) {
+    const bool goes_on = progress_reaches(progress, &object, address);
+    progress->is_valid = false;
+    progress->state.address = address;
+    if (!goes_on) {
+        progress->generation = __atomic_load_n(&rule_generation, __ATOMIC_ACQUIRE);
+        progress->object = object;
+        if (!unwind_entry_find(&object, address, &progress->entry)) {
+            return unwind_rule(UNWIND_NONE, 0, 0);
+        }
+        if (!progress_restart(progress)) {
+            return rule_unknown();
+        }
+    }
+    if (!unwind_rules_run(&progress->state, &progress->code)) {
         return rule_unknown();
     }
-    state.initial = state.row;
-    state.location = entry.start;
-    if (!unwind_rules_run(&state, entry.special)) {
-        return rule_unknown();
+    progress->is_valid = true;
+    return rule_of_row(&progress->state.row, progress->entry.is_signal_frame, address);
+}
+
+/* While another thread is at it. */
+static __attribute__((noinline)) uint32_t progress_apart(uintptr_t address)
+{
+    struct progress progress;
+    progress.is_valid = false;
+    return progress_rule(&progress, address);
+}
+
+uint32_t unwind_rule_find(uintptr_t address)
+{
+    if (__atomic_exchange_n(&last.is_taken, true, __ATOMIC_ACQUIRE)) {
+        return progress_apart(address);
     }
-    return rule_of_row(&state.row, entry.is_signal_frame, address);
+    const uint32_t rule = progress_rule(&last.progress, address);
+    __atomic_store_n(&last.is_taken, false, __ATOMIC_RELEASE);
+    return rule;
 }

@@ -251,9 +251,9 @@ bool unwind_entry_find(const struct loaded_object *object, uintptr_t address, st
         return false;
     }
     entry->start = unwind_read_pointer(&reader, entry->pointer_encoding, 0);
-    uint64_t bytes = unwind_read_pointer(&reader, entry->pointer_encoding & POINTER_FORMAT, 0);
+    entry->bytes = unwind_read_pointer(&reader, entry->pointer_encoding & POINTER_FORMAT, 0);
 
-    if (reader.bad || address < entry->start || address - entry->start >= bytes) {
+    if (reader.bad || address < entry->start || address - entry->start >= entry->bytes) {
         return false;
     }
     /* The augmentation data (a pointer to the exception tables) is of no interest here. */

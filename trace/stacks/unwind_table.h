@@ -18,6 +18,7 @@ struct unwind_reader {
 /* What a frame description entry and its common information entry say. */
 struct unwind_entry {
     uintptr_t start; /* of the code it covers */
+    uint64_t bytes;
     uint64_t code_alignment;
     int64_t data_alignment;
     uint64_t return_register;

@@ -30,6 +30,42 @@ void *allocate(void *bytes);
 int allocate_elsewhere(size_t bytes);
 int call_elsewhere(void (*function)(void));
 
+static int is_cut(const struct python_frame *frames, unsigned count)
+{
+    while (count > 0 && frames[count - 1].code != NULL) {
+        count--;
+    }
+    return count > 0;
+}
+
+/* So must be the frames that lie inside of a part of them, if none are left out. */
+static int inner_agrees(struct stack_hash hash, const struct python_frame *frames, unsigned count)
+{
+    static struct python_frame inner[STACK_ENDS];
+    static uint64_t hashes[STACK_ENDS], outer[STACK_ENDS];
+    for (unsigned i = 0; i < count; i++) {
+        outer[count - 1 - i] = python_hash_frames(&frames[i], count - i).low;
+    }
+    for (unsigned known = 0; known <= count; known += 1 + count / 3) {
+        const unsigned found = python_stack_inner(hash, count, outer, known, inner, hashes);
+        if (found == PYTHON_STACK_UNKNOWN) {
+            return is_cut(frames, count);
+        }
+        if (found != count - known) {
+            return 0;
+        }
+        for (unsigned i = 0; i < found; i++) {
+            if (hashes[i] != outer[count - 1 - i] || inner[i].code != frames[i].code ||
+                inner[i].name != frames[i].name || inner[i].filename != frames[i].filename ||
+                inner[i].first_line != frames[i].first_line || inner[i].instruction != frames[i].instruction ||
+                inner[i].is_entry != frames[i].is_entry) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
 /* Of what is kept with this depth: 0 no, 1 yes, 2 there is no hash yet. */
 static int hash_agrees(unsigned depth)
 {
@@ -38,7 +74,10 @@ static int hash_agrees(unsigned depth)
     struct stack_hash hash = {0};
     const unsigned hashed = python_stack_hash(&hash, depth, unused);
     const struct stack_hash wanted = python_hash_frames(frames, count);
-    return hashed == PYTHON_STACK_UNKNOWN ? 2 : hashed == count && hash.low == wanted.low && hash.high == wanted.high;
+    if (hashed == PYTHON_STACK_UNKNOWN) {
+        return 2;
+    }
+    return hashed == count && hash.low == wanted.low && hash.high == wanted.high && inner_agrees(hash, frames, count);
 }
 
 /* Of what a recording keeps, now and then also of fewer. */

@@ -158,6 +158,26 @@ unsigned python_stack_hash(struct stack_hash *hash, unsigned depth, struct pytho
     return fake_python_remembers ? count : PYTHON_STACK_UNKNOWN;
 }
 
+static bool fake_python_interrupted; /* by a handler that walked other frames */
+
+unsigned python_stack_inner(struct stack_hash hash, unsigned count, const uint64_t *outer, unsigned outer_count,
+                            struct python_frame *frames, uint64_t *hashes)
+{
+    const struct stack_hash mine = python_hash_frames(fake_python, fake_python_count);
+    unsigned inner = 0;
+    if (fake_python_interrupted || (count > 0 && (mine.low != hash.low || mine.high != hash.high))) {
+        return PYTHON_STACK_UNKNOWN;
+    }
+    for (; inner < count; inner++) {
+        hashes[inner] = python_hash_frames(&fake_python[inner], count - inner).low;
+        if (count - inner <= outer_count && outer[count - inner - 1] == hashes[inner]) {
+            break;
+        }
+        frames[inner] = fake_python[inner];
+    }
+    return inner;
+}
+
 static void fake_python_set(unsigned index, const char *code, const char *file, uint32_t instruction, bool entry)
 {
     fake_python[index] = (struct python_frame){.code = code,
@@ -217,6 +237,50 @@ TEST(test_python)
     assert_int_equal(reading.codes[0].entry.first_line, 10);
     assert_string_equal(reading.codes[1].name, "outer");
     callsite_expect(&reading, &captures[0]);
+    reading_close(&reading);
+}
+
+/* Stacks that share outer frames with the one before, noted in each of the ways that there are. */
+TEST(test_python_shared)
+{
+    enum { ROUNDS = 600, FRAMES = 12 };
+    static struct capture captures[ROUNDS];
+    static unsigned kept[ROUNDS][FRAMES], counts[ROUNDS];
+    static char names[FRAMES][8];
+    unsigned numbers[FRAMES] = {0}; /* of what each frame does, outermost first */
+    uint64_t random = 1;
+    assert_int_equal(callsite_attach(test_file("shared"), SESSION_STACKS_ALL, 64), VARVE_OK);
+    for (volatile unsigned i = 0; i < ROUNDS; i++) {
+        counts[i] = 1 + (unsigned)random_below(&random, FRAMES);
+        const unsigned changed = (unsigned)random_below(&random, counts[i]);
+        for (unsigned depth = 0; depth < counts[i]; depth++) {
+            numbers[depth] = depth == changed ? (unsigned)random_below(&random, 50) : numbers[depth];
+            kept[i][depth] = numbers[depth];
+            snprintf(names[depth], sizeof(names[depth]), "d%u", depth);
+            fake_python_set(counts[i] - 1 - depth, names[depth], "s.py", numbers[depth], numbers[depth] % 3 == 0);
+            fake_python[counts[i] - 1 - depth].first_line = 100;
+        }
+        fake_python_count = counts[i];
+        fake_python_remembers = (unsigned)random_below(&random, 4) > 0;
+        fake_python_interrupted = (unsigned)random_below(&random, 4) == 0;
+        captures[i] = HERE;
+        capture_here(&captures[i]);
+    }
+    fake_python_count = 0;
+    fake_python_interrupted = false;
+    struct reading reading;
+    reading_open(&reading, test_file("shared"));
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        const struct read_callsite *site = &reading.callsites[captures[i].callsite];
+        assert_int_equal(site->python_count, counts[i]);
+        for (unsigned j = 0; j < counts[i]; j++) {
+            const unsigned depth = counts[i] - 1 - j, number = kept[i][depth];
+            const uint32_t entry = number % 3 == 0 ? CALLSITE_FILE_PYTHON_ENTRY : 0;
+            assert_string_equal(reading.codes[site->python[j].code - 1].name, names[depth]);
+            assert_int_equal(site->python[j].line, (100 + number) | entry);
+        }
+        callsite_expect(&reading, &captures[i]);
+    }
     reading_close(&reading);
 }
 

@@ -523,6 +523,35 @@ TEST(test_unknown_frame)
     }
 }
 
+/* ---- rules out of tables ---- */
+
+enum { FUNCTION_BYTES = 120 };
+
+/* The search goes on where the last one has stopped, if that was in the same function and not behind: in what order
+ * addresses are asked for makes no difference. */
+TEST(test_rules_in_any_order)
+{
+    void (*const functions[])(void) = {(void (*)(void))qsort, (void (*)(void))snprintf, (void (*)(void))recurse_big,
+                                       (void (*)(void))tree_b};
+    uint32_t forward[FUNCTION_BYTES];
+    unsigned changes = 0;
+    for (size_t k = 0; k < sizeof(functions) / sizeof(functions[0]); k++) {
+        const uintptr_t begin = (uintptr_t)functions[k], other = (uintptr_t)functions[(k + 1) % 4];
+        for (unsigned i = 0; i < FUNCTION_BYTES; i++) {
+            forward[i] = unwind_rule_find(begin + i);
+            changes += i > 0 && forward[i] != forward[i - 1];
+        }
+        for (unsigned i = FUNCTION_BYTES; i-- > 0;) {
+            assert_int_equal(unwind_rule_find(begin + i), forward[i]);
+        }
+        for (unsigned i = 0; i < FUNCTION_BYTES; i += 7) {
+            (void)unwind_rule_find(other + i);
+            assert_int_equal(unwind_rule_find(begin + i), forward[i]);
+        }
+    }
+    assert_true(changes >= 8);
+}
+
 static NOINLINE void call_directly(void (*function)(void))
 {
     function();
