@@ -271,10 +271,11 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
 {
     uint64_t pc = address - module->dwarf_bias;
     const struct symbols_range *range = module->dwarf ? symbols_ranges_find(&module->unit_ranges, pc) : NULL;
-    struct symbols_frame frame = {NULL, NULL, 0, false};
+    struct symbols_frame frame = {0};
     if (!range) {
         return false;
     }
+    frame.start = fallback ? 0 : symbols_function_start(module, address);
     struct symbols_unit *unit = &module->units[range->value];
     Dwarf_Die *function = find_function(unit, pc);
     find_line(module, unit, pc, &frame);

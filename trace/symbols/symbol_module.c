@@ -294,6 +294,7 @@ void symbols_module_open(struct symbols_module *module)
         symbols_dwarf_open(module);
     }
     load_symbols(module);
+    symbols_starts_open(module);
 }
 
 void symbols_module_close(struct symbols_module *module)
@@ -301,6 +302,7 @@ void symbols_module_close(struct symbols_module *module)
     symbols_dwarf_close(module);
     symbols_ranges_free(&module->sized);
     symbols_ranges_free(&module->unsized);
+    module->starts = (struct symbols_starts){0};
     close_file(module);
     module->bytes = 0;
 }

@@ -22,6 +22,14 @@ struct symbols_unit;
 
 #define SYMBOLS_MODULES_MAX 16U
 
+/* The search table of the unwind table. All zero: there is none. */
+struct symbols_starts {
+    const uint8_t *file; /* as it is mapped */
+    uint64_t bytes;
+    uint64_t offset, address; /* of .eh_frame_hdr */
+    uint32_t count;
+};
+
 struct symbols_module {
     const struct symbols *symbols;
     char *path;
@@ -34,6 +42,7 @@ struct symbols_module {
     struct Dwfl_Module *handle;
     /* symbol table: values are numbers of dwfl_module_getsym_info */
     struct symbols_ranges sized, unsized;
+    struct symbols_starts starts;
     /* DWARF; NULL if there is none */
     struct Dwarf *dwarf;
     uint64_t dwarf_bias;
@@ -60,6 +69,11 @@ void symbols_module_close(struct symbols_module *module);
 
 /// Name in the symbol table of what is at `address`; NULL if no symbol covers it.
 const char *symbols_module_name(const struct symbols_module *module, uint64_t address);
+
+/// For symbols_function_start, once the file is open.
+void symbols_starts_open(struct symbols_module *module);
+/// Where the function around `address` begins, as the unwind table says; 0: it does not.
+uint64_t symbols_function_start(const struct symbols_module *module, uint64_t address);
 
 /* Units, functions, inlined calls, lines. */
 

@@ -151,7 +151,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
                     struct symbols_image *image, uint64_t address,
                     void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
-    struct symbols_frame frame = {NULL, NULL, 0, false};
+    struct symbols_frame frame = {0};
     if (build_id_bytes > SYMBOLS_BUILD_ID_MAX) {
         return VARVE_ERROR_INVALID;
     }
@@ -175,6 +175,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
         return VARVE_OK;
     }
     frame.function = name ? symbols_demangle(&symbols->demangler, name) : NULL;
+    frame.start = name ? 0 : symbols_function_start(module, address);
     take(context, &frame);
     return VARVE_OK;
 }

@@ -17,6 +17,7 @@ struct symbols_frame {
     const char *file;
     uint32_t line;
     bool is_inlined;
+    uint64_t start; /* of a function without a name: where it begins; 0: unknown */
 };
 
 int symbols_open(struct symbols **symbols_out, struct varve_message *message);

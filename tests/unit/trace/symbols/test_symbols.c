@@ -30,6 +30,7 @@ struct answer {
     char function[FRAMES_MAX][NAME_BYTES]; /* "" if unknown */
     char file[FRAMES_MAX][NAME_BYTES];     /* without folders */
     unsigned line[FRAMES_MAX];
+    uint64_t start; /* of the last one, if it has no name */
     int count;
     int inlined;
 };
@@ -142,6 +143,7 @@ static void take_frame(void *context, const struct symbols_frame *frame)
     assert_true(answer->count < FRAMES_MAX);
     copy_text(answer->function[answer->count], frame->function);
     copy_text(answer->file[answer->count], frame->file ? base_name(frame->file) : NULL);
+    answer->start = frame->start;
     answer->line[answer->count++] = frame->line;
     answer->inlined += frame->is_inlined;
 }
@@ -654,17 +656,53 @@ TEST(test_files_that_changed)
     symbols_close(symbols);
 }
 
-/* Bytes changed at random in a program with DWARF: any answer, but one, and no fault. */
+/* Functions that have no name any more begin where they began; outside of all of them, and without the table that says
+ * so, nothing is known. */
+TEST(test_functions_without_names)
+{
+    static const char *const makes[] = {"gcc -O2 small.c -o named", "gcc -O0 -static-pie small.c -o named",
+                                        "g++ -O2 small.cc -o named", "gcc -O2 -Wl,--no-eh-frame-hdr small.c -o named"};
+    for (size_t i = 0; i < sizeof(makes) / sizeof(makes[0]); i++) {
+        const bool has_table = i + 1 < sizeof(makes) / sizeof(makes[0]);
+        struct symbols *symbols;
+        assert_int_equal(shell("%s && strip -s -o nameless named", makes[i]), 0);
+        assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
+        char path[512];
+        snprintf(path, sizeof(path), "%s/nameless", symbols_folder());
+        assert_int_equal(shell("nm -S --defined-only named | awk 'NF == 4 && $3 ~ /[tTW]/ && $4 !~ /[.]cold/ && ($4 == "
+                               "\"main\" || $4 ~ /run|outer|give_up|add/) { print $1, $2 }' >functions"),
+                         0);
+        FILE *in = fopen(path_of("functions"), "r");
+        assert_non_null(in);
+        unsigned long long start, size;
+        unsigned count = 0;
+        for (; fscanf(in, "%llx %llx", &start, &size) == 2; count++) {
+            const uint64_t places[] = {start, start + size / 2, start + size - 1};
+            for (size_t k = 0; k < 3; k++) {
+                const struct answer answer = resolve(symbols, path, places[k]);
+                assert_string_equal(answer.function[0], "");
+                assert_int_equal(answer.start, has_table ? start : 0);
+            }
+        }
+        assert_true(count >= 2);
+        fclose(in);
+        assert_int_equal(resolve(symbols, path, 0).start, 0);
+        assert_int_equal(resolve(symbols, path, UINT64_MAX).start, 0);
+        symbols_close(symbols);
+    }
+}
+
+/* Bytes changed at random in a program with DWARF, or without anything: any answer, but one, and no fault. */
 TEST(test_damaged_files)
 {
     uint64_t seed = 12345, random, start, end;
-    assert_int_equal(shell("gcc -g -O2 small.c -o sound"), 0);
+    assert_int_equal(shell("gcc -g -O2 small.c -o sound && strip -s -o bare sound"), 0);
     code_range("sound", &start, &end);
     struct answer answer;
     struct symbols *symbols;
     for (int round = 0; round < 40; round++) {
         struct stat status = {.st_size = 0};
-        assert_int_equal(shell("cp sound damaged"), 0);
+        assert_int_equal(shell("cp %s damaged", round % 2 == 0 ? "sound" : "bare"), 0);
         int file = open(path_of("damaged"), O_RDWR | O_CLOEXEC);
         assert_true(file >= 0 && fstat(file, &status) == 0);
         uint64_t size = status.st_size > 0 ? (uint64_t)status.st_size : 1;
