@@ -98,7 +98,8 @@ static bool allocation_store_is_over(const struct scratch_row *row, const struct
     return row->free_seq != 0 && !row->is_waiting && more == NULL;
 }
 
-/* The next row goes into the image, whether it is over or not; false if there is no space or memory. */
+/* The next row goes into the image, whether it is over or not; false if there is no space or memory, or its call site
+ * has no row yet. */
 static bool allocation_store_row_pass(struct store *store, struct derive *derive, bool is_end)
 {
     struct store_allocations *state = &store->allocations;
@@ -109,6 +110,9 @@ static bool allocation_store_row_pass(struct store *store, struct derive *derive
     if (store->skips_allocations && !derive_row_is_left(derive, row)) {
         state->passed = id;
         return true;
+    }
+    if (!is_end && !rows_has_callsite(store, row->callsite)) {
+        return false;
     }
     size_t chunk = id / CHUNK_ROWS;
     if (chunk >= state->chunk_limit && !ARRAY_COVER(state->is_open, state->chunk_limit, chunk)) {

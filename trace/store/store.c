@@ -111,6 +111,12 @@ void store_keep(struct store *store, bool events, bool allocations)
     store->drops_events = !events && allocations;
 }
 
+void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit)
+{
+    store->callsite_rows = rows;
+    store->callsite_limit = limit;
+}
+
 uint64_t store_bytes(struct store *store)
 {
     int64_t bytes = 0;
