@@ -440,6 +440,22 @@ class Case(unittest.TestCase):
                          [], "a thread's events are in its own order (a signal handler may have read the clock before"
                          " what it interrupted)")
 
+    def assert_callsites(self):
+        """Stacks of the same lines are one call site, what names one names a row, and has what that has."""
+        self.assertEqual(self.sql("SELECT node_id, count(*) FROM callsite GROUP BY 1 HAVING count(*) > 1 LIMIT 3"), [])
+        self.assertEqual(self.sql("SELECT id - parent_lag, frame_id, count(*) FROM stack_node_row GROUP BY 1, 2"
+                                  " HAVING count(*) > 1 LIMIT 3"), [], "a line that is there twice")
+        self.assertEqual(self.sql("SELECT symbol_id, count(*) FROM stack_frame f JOIN symbol s ON s.id = f.symbol_id"
+                                  " WHERE s.function IS NOT NULL GROUP BY 1 HAVING count(*) > 1 LIMIT 3"), [])
+        self.assertEqual(self.sql("SELECT f.id FROM stack_frame f JOIN frame_address a ON a.frame_id = f.id GROUP BY 1"
+                                  " HAVING count(*) = 1 OR min(a.pc) <> f.pc LIMIT 3"), [])
+        for table in ("event", "allocation", "storage", "callsite_stat"):
+            self.assertEqual(self.sql(f"SELECT callsite_id FROM {table} WHERE callsite_id <> 0 AND callsite_id NOT IN"
+                                      " (SELECT id FROM callsite) LIMIT 3"), [], table)
+        self.assertEqual(self.sql("SELECT coalesce(callsite_id, 0), domain, count(*), sum(size) FROM allocation"
+                                  " WHERE domain <> 7 GROUP BY 1, 2 EXCEPT SELECT callsite_id, domain, allocations,"
+                                  " bytes FROM callsite_stat LIMIT 3"), [])
+
     def assert_pairs(self, may_know_unknown=False):
         """Replay the heap events in the order of seq: no address is given out twice, none freed that is not live, and
         the tables made from the events say the same; what they call live was so when main ended, if it did. Returns
@@ -504,6 +520,7 @@ class Case(unittest.TestCase):
             return None
         self.assert_no_loss()
         self.assert_sane_rows()
+        self.assert_callsites()
         return self.assert_pairs(**options)
 
 

@@ -88,7 +88,8 @@ int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned num
                       uint64_t user_id, bool is_small);
 /// A number for varve_writer_callsite; equal symbols have one.
 uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_writer_symbol *symbol);
-/// `symbols`: the frames, innermost first. Every call gives a new number, 1, 2, …, for varve_record.callsite.
+/// `symbols`: the frames, innermost first. A number for varve_record.callsite, from 1 on in turn; equal frames have
+/// one, where there is a database.
 uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symbols, uint32_t depth);
 /// The next event, copied: its number is one more than that of the one before. `ticks` of the record is not
 /// looked at; ts_ns is since the trace began. Ids become rows: of `allocation` (ALLOC, FREE_REQUESTED,

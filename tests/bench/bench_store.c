@@ -116,7 +116,7 @@ static void add_callsites(struct bench *bench)
         for (uint32_t depth = DEPTH; depth-- > 0;) {
             /* outer frames are shared by many call sites */
             uint32_t symbol = depth == 0 ? first : (uint32_t)(random_next(&random) % (SYMBOLS >> depth));
-            OK(bench, stack_nodes_find(&nodes, store, node, symbols[symbol], 4096 + symbol * 64, &node));
+            OK(bench, stack_nodes_find(&nodes, store, node, symbols[symbol], &node));
         }
         OK(bench, store_callsite(store, callsite, node, DEPTH, symbols[first], symbols[first]));
     }

@@ -44,13 +44,6 @@ static int callsite_finish_write_symbols(const struct resolver *resolver, struct
     return VARVE_OK;
 }
 
-static int callsite_finish_write_all(struct callsites *callsites, struct store *store, store_progress progress,
-                                     void *context)
-{
-    int result = callsite_finish_write_symbols(callsites->output->resolver, store);
-    return result == VARVE_OK ? output_finish(callsites, store, progress, context) : result;
-}
-
 static int write_errors(const struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
@@ -70,16 +63,37 @@ static int write_errors(const struct callsites *callsites, struct store *store)
     return result;
 }
 
-int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,
-                     struct varve_message *message)
+/* The tables are begun once: what was handed over since then stays, whatever else has to be repeated. */
+static int tables_begin(struct callsites_output *output, struct store *store, struct varve_message *message)
+{
+    int result = output->is_begun || output->is_held ? VARVE_OK : store_callsites_begin(store, message);
+    output->is_begun = result == VARVE_OK && !output->is_held;
+    return result;
+}
+
+int callsites_merge_all(struct callsites *callsites, struct store *store, store_progress progress, void *context,
+                        struct varve_message *message)
 {
     int result = callsites_hurry(callsites, message);
     VARVE_THEN(result, output_wait(callsites, progress, context));
-    VARVE_THEN(result, callsites->output->is_streamed ? store_symbols_begin(store, message)
-                                                      : store_callsites_begin(store, message));
+    VARVE_THEN(result, tables_begin(callsites->output, store, message));
+    VARVE_THEN(result, output_finish(callsites, store, progress, context));
+    return result == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, result, "call sites could not be written: %s", varve_strerror(result));
+}
+
+int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,
+                     struct varve_message *message)
+{
+    int result = callsites_merge_all(callsites, store, progress, context, message);
+    VARVE_THEN(result, callsites->output->is_joined ? store_callsites_begin(store, message)
+                                                    : store_symbols_begin(store, message));
     VARVE_THEN(result, write_modules(callsites, store));
-    VARVE_THEN(result, callsites->output->is_joined ? join_write(callsites, store)
-                                                    : callsite_finish_write_all(callsites, store, progress, context));
+    VARVE_THEN(result, callsites->output->is_joined
+                           ? join_write(callsites, store)
+                           : callsite_finish_write_symbols(callsites->output->resolver, store));
+    VARVE_THEN(result, output_write_frames(callsites, store));
     VARVE_THEN(result, write_errors(callsites, store));
     VARVE_THEN(result, store_commit(store, NULL, 0, message));
     if (result != VARVE_OK) {

@@ -41,6 +41,8 @@ void resolver_close(struct resolver *resolver);
 /// While the program runs: what is resolved is appended to `resolved`, and the thread, which gives way to everybody
 /// else and rests for most of the time, gets the frames that are new. Never waits.
 int resolver_step(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
+/// No thread can be had: nothing is resolved before resolver_hurry.
+bool resolver_is_alone(const struct resolver *resolver);
 /// The program is over: the thread resolves all that is left, as fast as it can. To be called once,
 /// before resolver_wait.
 int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
@@ -56,14 +58,15 @@ void resolver_symbol(const struct resolver *resolver, uint32_t number, struct st
 
 struct store;
 
+/* A line that waits for its row. */
 struct output_row {
-    uint32_t parent, symbol;
-    int64_t pc;
+    uint32_t parent, frame;
 };
 
-#define OUTPUT_LINE_NONE UINT32_MAX
-
-/* All zero: nothing was done. */
+/*
+ * All zero: nothing was done. A stack is merged, which gives it a line; the first stack of a line gives it a row of
+ * `callsite`, a site for short. So sites are numbered in the order of the stacks.
+ */
 struct callsites_output {
     struct resolver *resolver;
     struct resolved_frames resolved;
@@ -71,28 +74,37 @@ struct callsites_output {
     struct output_row *rows; /* lines from row_first on: not handed over yet */
     size_t row_capacity;
     uint32_t row_first, row_count, row_passed;
-    uint32_t stacks; /* merged, and handed over unless they are held back */
-    /* stacks that are held back until it is known which are kept (callsite_join.c) */
-    bool is_held, is_joined;
-    uint32_t *lines; /* of stack n at [n]; OUTPUT_LINE_NONE: it is not kept */
-    size_t line_capacity;
-    uint32_t joined_count, group_count; /* call sites put together, and what became of them */
-    bool is_streamed;                   /* some of these are in the database, or in the next commit */
+    uint32_t stacks;       /* merged */
+    uint32_t *stack_sites; /* of stack n at [n]; 0 at [0] */
+    size_t stack_site_capacity;
+    uint32_t *line_sites; /* of line n at [n]; 0: none yet */
+    size_t line_site_capacity;
+    uint32_t *site_lines; /* of site n at [n]; where it stands for small ones, the line outside of its own */
+    size_t site_line_capacity;
+    uint32_t site_count, site_passed;
+    bool is_merged; /* all stacks are, and there will be no more: nodes are gone */
+    bool is_held;   /* nothing is handed over until it is known which sites are kept (callsite_join.c) */
+    bool is_joined;
+    uint32_t *site_rows; /* then, of site n at [n]: which of `rows` its line is, from 1; OUTPUT_LINE_NONE: it is gone */
+    uint32_t *kept_frames; /* of the frame n of lines at [n]: its row, 0: it has none; at [0] that of small sites */
+    uint32_t kept_count;   /* rows of lines that were there before; those after them stand for small sites */
+    uint32_t joined_count; /* sites put together */
+    bool is_begun;         /* the tables are empty but for what was handed over */
     bool is_hurrying;
     int error; /* while the program ran; it is reported at the end */
 };
 
+#define OUTPUT_LINE_NONE UINT32_MAX
+
 int output_open(struct callsites *callsites, struct varve_message *message);
-/// What a merge reads, as it is now; its lines become rows of the output, or are only numbered.
-void output_merge_set(const struct callsites *callsites, struct callsites_merge *merge, bool has_rows);
 /// After callsites_hurry: wait for it.
 int output_wait(struct callsites *callsites, store_progress progress, void *context);
-/// After output_wait, of stacks that are held back: merge what is left.
-int output_merge_rest(struct callsites *callsites, store_progress progress, void *context);
-/// After output_wait: hand over what is left; the store commits on the way.
+/// After output_wait: merge what is left, and hand it over, unless it is held; the store commits on the way.
 int output_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context);
+/// At the end: the frames of lines, and all addresses of those that have several.
+int output_write_frames(const struct callsites *callsites, struct store *store);
 
-/// callsite_join.c: the symbols, nodes and call sites that are kept, and how many are not.
+/// callsite_join.c: the symbols, frames, nodes and sites that are kept, and how many are not.
 int join_write(const struct callsites *callsites, struct store *store);
 
 /* Python code that torch.compile wrote → the line of the model that it was made from. */

@@ -85,6 +85,7 @@ struct resolver {
     size_t order_at;
     bool is_numbered;                     /* all of it is resolved, and its symbols have their numbers */
     const struct resolver_module *module; /* of the frame being resolved; NULL: none */
+    uint64_t place;                       /* of that, as struct callsites_resolved has it */
     int error;
     uint64_t began_ns, ended_ns;
     /* of both threads */
@@ -174,6 +175,7 @@ static void take_native(void *context, const struct symbols_frame *frame)
     if (frame->function != NULL && callsites_name_is_interpreter_loop(frame->function)) {
         roles |= CALLSITES_ROLE_LOOP;
     }
+    resolver->place = frame->function == NULL && frame->start != 0 ? frame->start : resolver->place;
     add_place(resolver, &key, roles);
 }
 
@@ -206,7 +208,7 @@ static void resolve_outside(struct resolver *resolver, uint64_t position)
 
 static void resolve_native(struct resolver *resolver, const struct callsites_frame *frame)
 {
-    static const struct symbols_frame unknown = {NULL, NULL, 0, false};
+    static const struct symbols_frame unknown = {0};
     struct resolver_module *module = &resolver->modules[frame->owner - 1];
     resolver->module = module;
     if (module->is_torn) {
@@ -215,7 +217,7 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
     }
     /* A return address is after the call, which may be the last instruction of its line or function. */
     int error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
-                                module->image, frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
+                                module->image, resolver->place, take_native, resolver);
     if (error != VARVE_OK) {
         callsite_resolver_fail(resolver, error);
     }
@@ -287,6 +289,7 @@ static void resolve_next(struct resolver *resolver)
     const uint32_t at = resolver->order[resolver->order_at];
     const struct callsites_frame *frame = &resolver->frames[at];
     const size_t start = resolver->place_count;
+    resolver->place = frame->position != 0 ? frame->position - 1 : 0;
     if (frame->is_python) {
         resolve_python(resolver, frame);
     } else if (frame->owner == 0) {
@@ -294,7 +297,8 @@ static void resolve_next(struct resolver *resolver)
     } else {
         resolve_native(resolver, frame);
     }
-    resolver->resolved[at] = (struct callsites_resolved){(uint32_t)start, (uint32_t)(resolver->place_count - start)};
+    resolver->resolved[at] =
+        (struct callsites_resolved){(uint32_t)start, (uint32_t)(resolver->place_count - start), resolver->place};
     __atomic_store_n(&resolver->done, ++resolver->order_at, __ATOMIC_RELAXED);
 }
 
@@ -504,8 +508,8 @@ static int callsite_resolver_batch_take(struct resolver *resolver, struct resolv
         return VARVE_ERROR_NO_MEMORY;
     }
     for (size_t i = 0; i < resolver->frame_count; i++) {
-        out->frames[out->count++] =
-            (struct callsites_resolved){(uint32_t)base + resolver->resolved[i].start, resolver->resolved[i].count};
+        out->frames[out->count] = resolver->resolved[i];
+        out->frames[out->count++].start += (uint32_t)base;
     }
     for (size_t i = 0; i < resolver->place_count; i++) {
         out->symbols[out->symbol_count++] = resolver->places[i];
@@ -638,6 +642,11 @@ int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, s
     resolver->symbols = NULL;
     malloc_trim(0); /* the thread's memory would be of no use to those who need some now */
     return callsite_resolver_batch_take(resolver, resolved);
+}
+
+bool resolver_is_alone(const struct resolver *resolver)
+{
+    return resolver->is_alone;
 }
 
 bool resolver_rests(const struct resolver *resolver)

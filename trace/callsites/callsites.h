@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Call sites of all processes of a recording, numbered: equal stacks have equal numbers. The collector announces the
- * call-site files (format/callsite_format.h) and asks for the number of each event's call site; at the end the frames
- * are resolved and written.
+ * call-site files (format/callsite_format.h) and asks for the number of each event's call site. Once the frames have
+ * their names, stacks that are the same line by line become one row of the database.
  */
 #ifndef VARVE_TRACE_CALLSITES_CALLSITES_H
 #define VARVE_TRACE_CALLSITES_CALLSITES_H
@@ -61,20 +61,33 @@ void callsites_step(struct callsites *callsites, struct store *store, bool *more
 /// until the next call of any function here. False: not yet, or not now, while the thread that looks names up is at it.
 bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct store_symbol *user_out,
                        struct store_symbol *symbol_out);
-/// After the last event, before callsites_finish: the remaining names are looked up in a thread while
-/// the caller goes on.
+/// After the last event, before callsites_merge_all: the remaining names are looked up in a thread while the caller
+/// goes on.
 int callsites_hurry(struct callsites *callsites, struct varve_message *message);
 /// Before the first event: rows of call sites wait until callsites_join has said which are kept.
 int callsites_hold(struct callsites *callsites, struct varve_message *message);
-uint32_t callsites_count(const struct callsites *callsites);
-/// After the last event, before callsites_finish: call sites that are small give up their stacks. `sizes[n]`: enum
-/// join_size (model/derive_join.h) of call site n, from 1 to callsites_count; `joined[n]` becomes the call site whose
-/// figures have its own from then on: itself, or the one that all small ones share which leave the kept stacks at the
-/// same frame. The unused go.
-int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined, store_progress progress,
-                   void *context, struct varve_message *message);
-/// Write module, symbol, stack_node, callsite, as far as callsites_step has not. Native and Python frames are merged:
-/// each run of interpreter-loop frames stands for its Python frames.
+/// Until all names are known and all stacks have their rows, which go into the store with their nodes, and which
+/// callsites_row then knows. May be called again after an error of the store.
+int callsites_merge_all(struct callsites *callsites, struct store *store, store_progress progress, void *context,
+                        struct varve_message *message);
+/// While a recording is continued: all stacks read so far have their rows, which wait.
+int callsites_merge_read(struct callsites *callsites, struct varve_message *message);
+
+/// The row of `callsite` of a call site (callsites_global): stacks with the same lines have the same row, and rows are
+/// numbered in the order of their first call sites. 0 for 0; UINT32_MAX while it is not known. Those of a smaller
+/// number are known earlier.
+uint32_t callsites_row(const struct callsites *callsites, uint32_t number);
+/// The same of all that are known: of number n at [n], below `*limit_out`. Borrowed until the next call of any function
+/// here but callsites_row.
+const uint32_t *callsites_rows(const struct callsites *callsites, size_t *limit_out);
+uint32_t callsites_row_count(const struct callsites *callsites);
+/// After callsites_merge_all, before callsites_finish: rows that are small give up their stacks. `sizes[n]`: enum
+/// join_size (model/derive_join.h) of row n, from 1 to callsites_row_count; `joined[n]` becomes the row whose figures
+/// have its own from then on: itself, or the one that all small ones share which leave the kept stacks at the same
+/// frame. The unused go. To be called once; callsites_row then says which row is left.
+int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined, struct varve_message *message);
+/// Write what callsites_merge_all has not: module, symbol, and all rows of what was held back. Native and Python frames
+/// are merged: each run of interpreter-loop frames stands for its Python frames.
 int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,
                      struct varve_message *message);
 

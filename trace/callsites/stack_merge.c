@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tree out of two: the native frames of threads and the frames of their Python interpreters. The native stack shows
- * the interpreter loop where Python runs; one call of the loop runs a Python function and, since CPython 3.11, what
- * that calls in Python as well. So each frame of the loop stands for the Python frames up to and including the next one
- * that entered the loop. Either may lack frames, or the loop's name be unknown: every Python frame is shown all the
- * same. Called by callsite_finish.c.
+ * One tree out of two: the native frames of threads and the frames of their Python interpreters, in which the calls of
+ * one line are one: nobody asks for two addresses of it apart. The native stack shows the interpreter loop where Python
+ * runs; one call of the loop runs a Python function and, since CPython 3.11, what that calls in Python as well. So each
+ * frame of the loop stands for the Python frames up to and including the next one that entered the loop. Either may
+ * lack frames, or the loop's name be unknown: every Python frame is shown all the same. Called by callsite_finish.c.
  */
 #include "trace/callsites/stack_merge.h"
 
@@ -148,6 +148,46 @@ static uint32_t user_of(const struct callsites_line *lines, uint32_t line, uint3
     return rank != VARVE_FRAME_PLUMBING && (user == 0 || rank >= stack_merge_rank_of(&lines[user])) ? line : user;
 }
 
+/* The frame of lines for symbols[at], which stands for frame `id`; 0 without memory. */
+static uint32_t line_frame(struct callsites_merge *merge, uint32_t id, uint32_t at, int64_t pc)
+{
+    if (merge->place_frames[at] == 0) {
+        const struct callsites_line_symbol *symbol = &merge->symbols[at];
+        const bool is_unnamed = (symbol->roles & CALLSITES_ROLE_UNNAMED) != 0;
+        const struct callsites_line_frame frame = {is_unnamed ? merge->resolved[id - 1].place : 0, symbol->symbol, 0};
+        const uint32_t before = merge->line_frames.count;
+        if (!ARRAY_GROW(merge->frame_pcs, merge->frame_pc_capacity, (size_t)before + 1)) {
+            return 0;
+        }
+        const uint32_t number = intern(&merge->line_frames, &frame, sizeof(frame), 0);
+        if (number > before || (number > 0 && pc < merge->frame_pcs[number - 1])) {
+            merge->frame_pcs[number - 1] = pc;
+        }
+        merge->place_frames[at] = number;
+    }
+    return merge->place_frames[at];
+}
+
+/* The line of a frame inside of line `outer`, made if it is new: `*line_out`. */
+static int line_find(struct callsites_merge *merge, uint32_t outer, uint32_t frame,
+                     const struct callsites_line_symbol *symbol, uint32_t *line_out)
+{
+    const uint32_t number = pairs_intern(&merge->tree, (struct pair){outer, frame});
+    if (number == 0 || !ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    *line_out = number;
+    if (number <= merge->line_count) {
+        return VARVE_OK;
+    }
+    const uint16_t depth = outer != 0 ? merge->lines[outer].depth : 0;
+    merge->lines[number] = (struct callsites_line){outer, symbol->symbol, (uint16_t)symbol->roles,
+                                                   (uint16_t)(depth + (depth < UINT16_MAX)), 0};
+    merge->lines[number].user = user_of(merge->lines, number, outer);
+    merge->line_count = number;
+    return merge->add(merge->context, outer, frame);
+}
+
 /* The lines of a frame inside of `*line`, which becomes the innermost of them. */
 static int stack_merge_add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
 {
@@ -155,23 +195,13 @@ static int stack_merge_add_frame(struct callsites_merge *merge, uint32_t id, uin
     const struct callsites_resolved *resolved = &merge->resolved[id - 1];
     const bool has_pc =
         !frame->is_python && frame->position <= INT64_MAX && !(merge->roles[id - 1] & CALLSITES_ROLE_CUT);
-    for (uint32_t i = resolved->count; i-- > 0;) {
-        const struct callsites_line_symbol *symbol = &merge->symbols[resolved->start + i];
-        const uint32_t outer = *line, number = merge->line_count + 1;
-        const uint16_t depth = outer != 0 ? merge->lines[outer].depth : 0;
-        if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        int error = merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
-        if (error != VARVE_OK) {
-            return error;
-        }
-        merge->lines[number] = (struct callsites_line){outer, symbol->symbol, (uint16_t)symbol->roles,
-                                                       (uint16_t)(depth + (depth < UINT16_MAX)), 0};
-        merge->lines[number].user = user_of(merge->lines, number, outer);
-        *line = merge->line_count = number;
+    int error = VARVE_OK;
+    for (uint32_t i = resolved->count; i-- > 0 && error == VARVE_OK;) {
+        const uint32_t at = resolved->start + i;
+        const uint32_t number = line_frame(merge, id, at, has_pc ? (int64_t)frame->position : -1);
+        error = number != 0 ? line_find(merge, *line, number, &merge->symbols[at], line) : VARVE_ERROR_NO_MEMORY;
     }
-    return VARVE_OK;
+    return error;
 }
 
 static bool stack_merge_is_none(struct pair pair)
@@ -247,9 +277,13 @@ static void add_loops(struct callsites_merge *merge)
 
 int callsites_merge_extend(struct callsites_merge *merge)
 {
-    if (!ARRAY_GROW(merge->roles, merge->role_capacity, merge->frame_count + 1) ||
+    if (!ARRAY_GROW(merge->place_frames, merge->place_capacity, merge->symbol_count + 1) ||
+        !ARRAY_GROW(merge->roles, merge->role_capacity, merge->frame_count + 1) ||
         !ARRAY_GROW(merge->loops, merge->loop_capacity, (size_t)merge->nodes->count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
+    }
+    while (merge->place_count < merge->symbol_count) {
+        merge->place_frames[merge->place_count++] = 0;
     }
     while (merge->role_count < merge->frame_count) {
         add_roles(merge);
@@ -272,13 +306,18 @@ void callsites_merge_forget(struct callsites_merge *merge)
     free(merge->path);
     free(merge->done_line);
     pairs_free(&merge->done);
-    *merge = (struct callsites_merge){
-        .lines = merge->lines, .line_capacity = merge->line_capacity, .line_count = merge->line_count};
+    merge->roles = merge->loops = merge->done_line = NULL;
+    merge->path = NULL;
+    merge->role_capacity = merge->loop_capacity = merge->path_capacity = merge->done_capacity = 0;
 }
 
 void callsites_merge_close(struct callsites_merge *merge)
 {
     callsites_merge_forget(merge);
+    pairs_free(&merge->tree);
+    interned_free(&merge->line_frames);
+    free(merge->frame_pcs);
+    free(merge->place_frames);
     free(merge->lines);
 }
 

@@ -26,6 +26,7 @@ enum callsites_role {
 /* What stands for one frame number: the inlined functions there and the one that they were inlined into. */
 struct callsites_resolved {
     uint32_t start, count; /* in symbols[] */
+    uint64_t place; /* of native code without a name: where its function begins, or, if that is not known, it is */
 };
 
 struct callsites_line_symbol {
@@ -42,8 +43,15 @@ struct callsites_line {
     uint32_t user;  /* the user's line of the stack from here outwards: its number, 0: it has none */
 };
 
-/// Write the line of the next number, from 1. pc < 0: none.
-typedef int callsites_add_line(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc);
+/* A frame of lines: a function and line of source, of code without a name a function. */
+struct callsites_line_frame {
+    uint64_t place; /* as struct callsites_resolved has it, of code without a name; else 0 */
+    uint32_t symbol;
+    uint32_t zero;
+};
+
+/// Write the line of the next number, from 1.
+typedef int callsites_add_line(void *context, uint32_t parent, uint32_t frame);
 
 struct callsites_merge {
     /* to be set first, and again before callsites_merge_extend; borrowed */
@@ -52,12 +60,19 @@ struct callsites_merge {
     size_t frame_count; /* those that are resolved: no node beyond the first of another frame is read */
     const struct callsites_resolved *resolved;
     const struct callsites_line_symbol *symbols;
+    size_t symbol_count;
     callsites_add_line *add;
     void *context;
     /* the rest is zero */
     struct callsites_line *lines; /* of number n at [n] */
     size_t line_capacity;
     uint32_t line_count;
+    struct pairs tree;           /* line n is the pair n: the line outside of it, its frame */
+    struct interned line_frames; /* struct callsites_line_frame, by number */
+    int64_t *frame_pcs;          /* of the frame n of lines at [n - 1]: its lowest address, -1: none */
+    size_t frame_pc_capacity;
+    uint32_t *place_frames; /* of symbols[n] at [n]: the frame of lines, 0: no line has it */
+    size_t place_count, place_capacity;
     uint32_t *roles; /* of frame n at [n - 1] */
     size_t role_count, role_capacity;
     uint32_t
@@ -78,7 +93,7 @@ int callsites_merge_extend(struct callsites_merge *merge);
 bool callsites_merge_knows(const struct callsites_merge *merge, struct pair stack);
 /// The innermost line of a stack, 0 if it has none. Errors: VARVE_ERROR_NO_MEMORY, those of `add`.
 int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out);
-/// No stack will be merged any more: only the lines stay.
+/// No stack will be merged any more: only the lines and their frames stay.
 void callsites_merge_forget(struct callsites_merge *merge);
 void callsites_merge_close(struct callsites_merge *merge);
 

@@ -230,6 +230,7 @@ static int commit_store(struct collector *collector, struct varve_message *messa
     VARVE_THEN(error, collect_execs_store(collector));
     VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
     if (error == VARVE_OK) {
+        collect_keep_rows(collector);
         allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
         storages_gather(collector->store, collector->derive, STORAGES_BEHIND);
         error = events_gather(collector->store, message);
@@ -389,7 +390,8 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         return error;
     }
     error = callsites_hurry(collector->callsites, message);
-    VARVE_THEN(error, collect_keep_join(collector, progress, context, message));
+    VARVE_THEN(error, callsites_merge_all(collector->callsites, collector->store, progress, context, message));
+    VARVE_THEN(error, collect_keep_join(collector, message));
     VARVE_THEN(error, store_sums(collector));
     VARVE_THEN(error, derive_finish(collector->derive, collector->store, progress, context, message));
     if (error == VARVE_OK) {

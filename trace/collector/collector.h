@@ -306,6 +306,7 @@ struct collector {
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
     bool is_imported;   /* and its files are made of a trace, in which some processes may not have ended */
+    bool has_joined;    /* see collect_keep_join */
     bool is_unstored;   /* no database: the second sink gets everything */
     bool was_killed;    /* a process did not end by itself */
     bool quiet;
@@ -400,13 +401,13 @@ void collect_grants(struct collector *collector);
 
 /// Before the program starts: what collector->keep and bytes_max say, into the database and in force.
 int collect_keep_begin(struct collector *collector);
-/// With every commit.
-int collect_keep_commit(struct collector *collector);
 /// After a commit: is the database as large as it may be?
 int collect_keep_check(struct collector *collector);
-/// After the last event, before the totals are written: where only totals are kept, small call sites are put together.
-int collect_keep_join(struct collector *collector, varve_collect_progress progress, void *context,
-                      struct varve_message *message);
+/// After the last event and callsites_merge_all, before the totals are written: call sites that are one row are put
+/// together, and, where only totals are kept, small ones.
+int collect_keep_join(struct collector *collector, struct varve_message *message);
+/// Before rows go into the store: which rows their call sites have, as far as that is known.
+void collect_keep_rows(struct collector *collector);
 /// A recording is continued whose stored events have been derived again: the same is in force, and what nobody knows is
 /// counted.
 int collect_keep_resume(struct collector *collector, struct varve_message *message);

@@ -50,24 +50,46 @@ int collect_keep_begin(struct collector *collector)
     return error;
 }
 
-int collect_keep_join(struct collector *collector, varve_collect_progress progress, void *context,
-                      struct varve_message *message)
+/* Small call sites, which by now are rows, are put together. */
+static int small_join(struct collector *collector, struct varve_message *message)
 {
-    const size_t limit = (size_t)callsites_count(collector->callsites) + 1;
-    if (!joins_callsites(collector)) {
-        return VARVE_OK;
-    }
+    const size_t limit = (size_t)callsites_row_count(collector->callsites) + 1;
+    size_t row_limit;
+    const uint32_t *rows = callsites_rows(collector->callsites, &row_limit);
     uint8_t *sizes = calloc(limit, sizeof(*sizes));
     uint32_t *joined = calloc(limit, sizeof(*joined));
     int error = VARVE_ERROR_NO_MEMORY;
     if (sizes != NULL && joined != NULL) {
-        join_sizes(collector->derive, sizes, limit);
-        error = callsites_join(collector->callsites, sizes, joined, progress, context, message);
+        join_sizes(collector->derive, rows, row_limit, sizes, limit);
+        error = callsites_join(collector->callsites, sizes, joined, message);
     }
-    VARVE_THEN(error, join_callsites(collector->derive, joined, limit));
+    VARVE_THEN(error, join_callsites(collector->derive, joined, limit, false));
     free(sizes);
     free(joined);
     return error;
+}
+
+int collect_keep_join(struct collector *collector, struct varve_message *message)
+{
+    size_t limit;
+    const uint32_t *rows = callsites_rows(collector->callsites, &limit);
+    int error = VARVE_OK;
+    if (!collector->has_joined) { /* an end that is repeated finds it done */
+        collector->has_joined = true;
+        error = join_callsites(collector->derive, rows, limit, true);
+        if (error == VARVE_OK && joins_callsites(collector)) {
+            error = small_join(collector, message);
+        }
+    }
+    collect_keep_rows(collector);
+    return error;
+}
+
+void collect_keep_rows(struct collector *collector)
+{
+    size_t limit;
+    const uint32_t *rows = callsites_rows(collector->callsites, &limit);
+    store_callsite_rows(collector->store, rows, limit);
 }
 
 int collect_keep_check(struct collector *collector)
@@ -93,7 +115,8 @@ int collect_keep_check(struct collector *collector)
 static int rows_store(struct collector *collector, struct varve_message *message)
 {
     bool is_all = false;
-    int error = VARVE_OK;
+    int error = callsites_merge_read(collector->callsites, message);
+    collect_keep_rows(collector);
     while (error == VARVE_OK && !is_all) {
         is_all = allocations_gather(collector->store, collector->derive, 0);
         is_all = storages_gather(collector->store, collector->derive, 0) && is_all;

@@ -60,6 +60,8 @@ struct varve_writer {
     size_t process_capacity, thread_capacity;
     uint32_t callsites; /* given so far */
     struct stack_nodes nodes;
+    uint32_t *node_callsites; /* of node n at [n]: its call site, 0: it has none */
+    size_t node_capacity;
     struct varve_plumbing *own_plumbing;
     const struct varve_plumbing *plumbing; /* that, or the caller's */
     struct symbol_class *classes;          /* by symbol */
@@ -145,6 +147,7 @@ static void writer_free(struct varve_writer *writer)
         varve_publish_folder_remove(writer->folder);
     }
     stack_nodes_free(&writer->nodes);
+    free(writer->node_callsites);
     varve_plumbing_close(writer->own_plumbing);
     free(writer->classes);
     for (uint32_t i = 0; i < writer->process_count; i++) {
@@ -421,15 +424,23 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
     return id;
 }
 
-static void callsite_store(struct varve_writer *writer, uint32_t id, const uint32_t *symbols, uint32_t frames,
-                           uint32_t origin, uint32_t user)
+/* The call site of these frames, stored as `id` if it is new; 0 after an error. */
+static uint32_t callsite_store(struct varve_writer *writer, uint32_t id, const uint32_t *symbols, uint32_t frames,
+                               uint32_t origin, uint32_t user)
 {
     uint32_t node = 0;
     for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
-        database_writer_keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
+        database_writer_keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], &node),
                              "a call site");
     }
-    (void)WRITE(writer, "a call site", store_callsite(writer->store, id, node, frames, origin, user));
+    if (writer->error == VARVE_OK && !ARRAY_COVER(writer->node_callsites, writer->node_capacity, node)) {
+        database_writer_keep(writer, VARVE_ERROR_NO_MEMORY, "a call site");
+    }
+    if (writer->error == VARVE_OK && writer->node_callsites[node] == 0) {
+        (void)WRITE(writer, "a call site", store_callsite(writer->store, id, node, frames, origin, user));
+        writer->node_callsites[node] = id;
+    }
+    return writer->error == VARVE_OK ? writer->node_callsites[node] : 0;
 }
 
 uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symbols, uint32_t depth)
@@ -450,12 +461,12 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
         }
     }
     if (writer->store != NULL) {
-        callsite_store(writer, id, symbols, frames, origin, user != 0 ? user : origin);
+        id = callsite_store(writer, id, symbols, frames, origin, user != 0 ? user : origin);
     } else if (writer->output.callsite != NULL) {
         bool is_hidden = user == 0 || writer->classes[user].rank <= VARVE_FRAME_RUNTIME;
         writer->output.callsite(writer->output.context, id, user != 0 ? user : origin, is_hidden);
     }
-    writer->callsites += writer->error == VARVE_OK;
+    writer->callsites += writer->error == VARVE_OK && id > writer->callsites;
     return writer->error == VARVE_OK ? id : 0;
 }
 

@@ -111,8 +111,8 @@ int derive_device_check(const struct derive *derive, const struct derive_process
                         struct varve_message *message);
 
 /*
- * Call sites that hardly matter, put together once the last event was taken: which they are, and their
- * figures added up.
+ * Call sites put together once the last event was taken: those that are one row of the database, and those that hardly
+ * matter: which they are, and their figures added up.
  */
 
 /* One part in so many of a domain's bytes, allocations, bytes at its peak, or bytes live at the end is not small. */
@@ -124,11 +124,12 @@ enum join_size {
     JOIN_LARGE,  /* in one of them; or of a storage that is alive */
 };
 
-/// `sizes[n]`: enum join_size of call site n, below `limit`; what is larger already stays so.
-void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit);
-/// From here on the figures of call site n, below `limit`, are those of `joined[n]`, and so are its live allocations;
-/// no event may follow. Errors: VARVE_ERROR_NO_MEMORY.
-int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit);
+/// `sizes[n]`: enum join_size of call site n, below `limit`; what is larger already stays so. `rows[n]`: which of these
+/// call site n of events is by now, below `row_limit`.
+void join_sizes(const struct derive *derive, const uint32_t *rows, size_t row_limit, uint8_t *sizes, size_t limit);
+/// From here on the figures of call site n, below `limit`, are those of `joined[n]`, which is no larger than n; no
+/// event may follow. `is_same`: they are one call site, and grow as one. Errors: VARVE_ERROR_NO_MEMORY.
+int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit, bool is_same);
 
 /* Layouts written down now and then, so that any moment is a few thousand events away. */
 

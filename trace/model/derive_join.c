@@ -57,44 +57,33 @@ static void domain_sizes(const struct derive *derive, enum domain domain, uint8_
 }
 
 /* Who made a storage that is alive is what people want to know of it. */
-static void storage_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
+static void storage_sizes(const struct derive *derive, const uint32_t *rows, size_t row_limit, uint8_t *sizes,
+                          size_t limit)
 {
     for (uint64_t id = 1; id <= derive->storages.count; id++) {
         const struct scratch_storage *row = derive_storage_row(derive, id);
-        if (row->destroy_seq == 0 && row->callsite < limit) {
-            sizes[row->callsite] = JOIN_LARGE;
+        if (row->destroy_seq == 0 && row->callsite < row_limit && rows[row->callsite] < limit) {
+            sizes[rows[row->callsite]] = JOIN_LARGE;
         }
     }
 }
 
-void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
+void join_sizes(const struct derive *derive, const uint32_t *rows, size_t row_limit, uint8_t *sizes, size_t limit)
 {
     for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
         domain_sizes(derive, domain, sizes, limit);
     }
-    storage_sizes(derive, sizes, limit);
+    storage_sizes(derive, rows, row_limit, sizes, limit);
 }
 
-int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
+int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit, bool is_same)
 {
-    for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
-        struct domain_totals *totals = &derive->domains[slot];
-        int error = totals_join_shares(totals, derive->processes, derive->process_limit, slot, joined, limit);
-        if (error != VARVE_OK) {
-            return error;
-        }
-        for (size_t i = 0; i < limit && i < totals->callsite_limit; i++) {
-            if (joined[i] != i) {
-                totals_join(totals, (uint32_t)i, joined[i]);
-            }
+    int error = VARVE_OK;
+    for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
+        if (derive->domains[slot].callsite_limit > 0) {
+            error = totals_join(&derive->domains[slot], derive->processes, derive->process_limit, slot, joined, limit,
+                                is_same);
         }
     }
-    for (uint64_t id = 1; id <= derive->scratch.count; id++) {
-        const struct scratch_row *row = scratch_peek(&derive->scratch, id);
-        if ((row->free_seq == 0 || derive_row_is_left(derive, row)) && row->callsite < limit &&
-            joined[row->callsite] != row->callsite) {
-            scratch_touch(&derive->scratch, id)->callsite = joined[row->callsite];
-        }
-    }
-    return VARVE_OK;
+    return error;
 }

@@ -58,15 +58,14 @@ struct figures {
  * value. */
 struct callsite_total {
     uint64_t touched_seq;
-    uint32_t owner; /* of all processes together: the process that used it first; CALLSITE_SHARED: all have shares */
-    bool is_shared; /* others have shares; what is left is the owner's */
+    uint64_t first_seq; /* of its first allocation; 0: it has none */
+    uint32_t owner;     /* of all processes together: the process that used it first */
+    bool is_shared;     /* others have shares; what is left is the owner's */
     uint64_t peak_allocations, peak_bytes;
     struct figures sum;
     uint64_t peak_shared;
     struct curve *curve; /* of `left_*`; NULL: few allocations, or of one process only. Owner: the domain */
 };
-
-#define CALLSITE_SHARED UINT32_MAX
 
 /* What processes have of call sites that others used first, in no order; most programs have none. */
 struct callsite_share {
@@ -148,15 +147,13 @@ void totals_fail(const struct totals_step *step);
 void totals_update_peak(const struct totals_step *step);
 /// Add what a call site has, if the domain knows it, to `sum`, with what it had live at the peak of its domain.
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum);
-/// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if
-/// `from` is larger.
-void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into);
 /// A process has ended: its shares are kept, or added to those of others if `keep` is false.
 void totals_process_end(struct domain_totals *domain, struct total *total, bool keep, uint64_t last_seq);
-/// Before call sites are joined: the owners' shares become rows as well. Then the shares follow `joined`.
-/// Errors: NO_MEMORY.
-int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
-                       unsigned slot, const uint32_t *joined, size_t limit);
+/// After the last event: what call site n has, below `limit`, counts as that of joined[n], which is no larger, with the
+/// shares of processes. `is_same`: they are one call site, and have a curve together; else those that are joined have
+/// none. Errors: NO_MEMORY.
+int totals_join(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                unsigned slot, const uint32_t *joined, size_t limit, bool is_same);
 /// `take` gets what each process has of each call site that `wanted` says yes to; process 0: those that
 /// ended, together.
 struct totals_share_reading {

@@ -59,6 +59,21 @@ static bool array_reserve(struct domain_totals *domain, uint32_t callsite)
     return true;
 }
 
+/* The pages of those that are no longer there go back. */
+static void array_shrink(struct domain_totals *domain, size_t limit)
+{
+    const size_t capacity = limit > CALLSITE_FILE_MIN ? limit : CALLSITE_FILE_MIN;
+    void *memory = domain->callsites;
+    if (capacity < domain->callsite_capacity) {
+        memory = mremap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites),
+                        capacity * sizeof(*domain->callsites), 0);
+    }
+    if (memory != MAP_FAILED && memory != NULL) {
+        domain->callsite_capacity = capacity < domain->callsite_capacity ? capacity : domain->callsite_capacity;
+        domain->callsite_limit = limit;
+    }
+}
+
 static bool total_reserve(struct total *total, uint32_t limit, bool has_extras)
 {
     if (total->samples.limit == 0) {
@@ -172,11 +187,12 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
 {
     struct callsite_total *callsites[2];
     unsigned count = callsites_touch(step, row, callsites);
+    callsites[0]->first_seq = callsites[0]->first_seq != 0 ? callsites[0]->first_seq : step->seq;
     for (unsigned i = 0; i < count; i++) {
         figures_open(&callsites[i]->sum, row, step->main_end_ns);
     }
     if (row->alloc_ns <= step->main_end_ns && callsites[0]->sum.allocations % CURVE_EVERY_MIN == 0) {
-        curve_add(&callsites[0]->curve, callsites[0]->sum.allocations,
+        curve_add(&callsites[0]->curve, callsites[0]->sum.allocations, step->seq,
                   (struct curve_point){callsites[0]->sum.left_allocations, callsites[0]->sum.left_bytes});
     }
     struct total *both[] = {&step->domain->all, step->process};
@@ -300,8 +316,35 @@ static const struct callsite_shares *shares_of_process(struct derive_process *co
     return total != NULL ? &total->shares : NULL;
 }
 
+/* What of shared call sites is their owners'. */
+struct rests {
+    uint32_t *places;            /* of call site n: in rows[]; 0: nobody shares it */
+    struct callsite_total *rows; /* from 1 on */
+};
+
+static bool rests_open(struct rests *rests, const struct domain_totals *domain)
+{
+    uint32_t count = 0;
+    *rests = (struct rests){.places = calloc(domain->callsite_limit + 1, sizeof(*rests->places))};
+    for (size_t i = 0; i < domain->callsite_limit && rests->places != NULL; i++) {
+        rests->places[i] = domain->callsites[i].is_shared ? ++count : 0;
+    }
+    rests->rows = calloc((size_t)count + 1, sizeof(*rests->rows));
+    if (rests->places == NULL || rests->rows == NULL) {
+        free(rests->places);
+        free(rests->rows);
+        return false;
+    }
+    for (uint32_t i = 0; i < domain->callsite_limit && count > 0; i++) {
+        if (rests->places[i] != 0) {
+            totals_callsite_add(domain, i, &rests->rows[rests->places[i]]);
+        }
+    }
+    return true;
+}
+
 static int take_shares(const struct domain_totals *domain, uint32_t process_id, const struct callsite_shares *shares,
-                       struct callsite_total *rest, const struct totals_share_reading *reading)
+                       const struct rests *rests, const struct totals_share_reading *reading)
 {
     int error = VARVE_OK;
     for (size_t i = 0; shares != NULL && i < shares->count && error == VARVE_OK; i++) {
@@ -311,11 +354,29 @@ static int take_shares(const struct domain_totals *domain, uint32_t process_id, 
         if (share.sum.allocations == 0 || !reading->wanted(reading->context, callsite)) {
             continue;
         }
-        figures_add(&rest[callsite].sum, &share.sum, -1);
-        rest[callsite].peak_allocations -= share.peak_allocations;
-        rest[callsite].peak_bytes -= share.peak_bytes;
-        rest[callsite].peak_shared -= share.peak_shared;
+        struct callsite_total *rest = &rests->rows[rests->places[callsite]];
+        figures_add(&rest->sum, &share.sum, -1);
+        rest->peak_allocations -= share.peak_allocations;
+        rest->peak_bytes -= share.peak_bytes;
+        rest->peak_shared -= share.peak_shared;
         error = reading->take(reading->context, process_id, callsite, &share);
+    }
+    return error;
+}
+
+static int take_rests(const struct domain_totals *domain, const struct rests *rests,
+                      const struct totals_share_reading *reading)
+{
+    int error = VARVE_OK;
+    for (uint32_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
+        struct callsite_total rest = rests->rows[rests->places[i]];
+        if (rests->places[i] == 0) {
+            rest = (struct callsite_total){0};
+            totals_callsite_add(domain, i, &rest);
+        }
+        if (rest.sum.allocations > 0 && reading->wanted(reading->context, i)) {
+            error = reading->take(reading->context, domain->callsites[i].owner, i, &rest);
+        }
     }
     return error;
 }
@@ -323,37 +384,45 @@ static int take_shares(const struct domain_totals *domain, uint32_t process_id, 
 int totals_shares_each(const struct domain_totals *domain, struct derive_process *const *processes,
                        size_t process_limit, unsigned slot, const struct totals_share_reading *reading)
 {
-    struct callsite_total *rest = calloc(domain->callsite_limit + 1, sizeof(*rest));
-    if (rest == NULL) {
+    struct rests rests;
+    if (!rests_open(&rests, domain)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    for (size_t i = 0; i < domain->callsite_limit; i++) {
-        totals_callsite_add(domain, (uint32_t)i, &rest[i]);
-    }
-    int error = take_shares(domain, 0, &domain->retired, rest, reading);
+    int error = take_shares(domain, 0, &domain->retired, &rests, reading);
     for (size_t i = 0; i < process_limit && error == VARVE_OK; i++) {
         uint32_t id;
         const struct callsite_shares *shares = shares_of_process(processes, i, slot, &id);
-        error = take_shares(domain, id, shares, rest, reading);
+        error = take_shares(domain, id, shares, &rests, reading);
     }
-    for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
-        uint32_t owner = domain->callsites[i].owner;
-        if (rest[i].sum.allocations > 0 && owner != CALLSITE_SHARED && reading->wanted(reading->context, (uint32_t)i)) {
-            error = reading->take(reading->context, owner, (uint32_t)i, &rest[i]);
-        }
+    if (error == VARVE_OK) {
+        error = take_rests(domain, &rests, reading);
     }
-    free(rest);
+    free(rests.places);
+    free(rests.rows);
     return error;
 }
 
-/* What totals_join_shares makes of all shares of a slot. */
+/* ---- call sites put together ---- */
+
 struct joining {
-    struct callsite_shares *by_process; /* by process, those of retired ones at 0 */
+    struct domain_totals *domain;
     const uint32_t *joined;
     size_t limit;
+    uint32_t *owners; /* of each that is left */
+    bool *is_shared;
+    struct callsite_shares *by_process; /* by process, those of retired ones at 0 */
     uint64_t seq;
-    const struct domain_totals *domain;
+    /* the curves */
+    uint32_t *next;        /* of call site n: the next one that is joined with it, 0: none */
+    struct curve **curves; /* of each that is left */
+    struct curve_part *parts;
+    size_t part_capacity;
 };
+
+static uint32_t joined_of(const struct joining *joining, uint32_t callsite)
+{
+    return callsite < joining->limit ? joining->joined[callsite] : callsite;
+}
 
 static bool is_any(void *context, uint32_t callsite)
 {
@@ -362,63 +431,179 @@ static bool is_any(void *context, uint32_t callsite)
     return true;
 }
 
+/* Who owns what is left has the rest of it there too. */
 static int join_share(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share)
 {
     const struct joining *joining = context;
     struct callsite_shares *shares = &joining->by_process[process_id];
-    uint32_t into = callsite < joining->limit ? joining->joined[callsite] : callsite;
+    const uint32_t into = joined_of(joining, callsite);
     struct callsite_total total = *share;
+    if (process_id == joining->owners[into]) {
+        return VARVE_OK;
+    }
     if (!ARRAY_GROW(shares->rows, shares->capacity, shares->count + 1) || !index_reserve(&shares->index)) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    joining->is_shared[into] = true;
     total.touched_seq = joining->seq; /* peak_* has it from here on */
     share_merge(joining->domain, model_totals_share_of(shares, into), &total, joining->seq);
     return VARVE_OK;
 }
 
-int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
-                       unsigned slot, const uint32_t *joined, size_t limit)
+static int shares_join(struct joining *joining, struct derive_process *const *processes, size_t process_limit,
+                       unsigned slot)
 {
-    struct joining joining = {.joined = joined, .limit = limit, .seq = domain->all.peak_seq + 1, .domain = domain};
-    const struct totals_share_reading reading = {.wanted = is_any, .take = join_share, .context = &joining};
-    if (domain->processes < 2) {
-        return VARVE_OK;
-    }
-    joining.by_process = calloc(process_limit + 1, sizeof(*joining.by_process));
-    int error = joining.by_process != NULL ? totals_shares_each(domain, processes, process_limit, slot, &reading)
-                                           : VARVE_ERROR_NO_MEMORY;
-    for (size_t i = 0; i < process_limit && joining.by_process != NULL; i++) {
+    const struct totals_share_reading reading = {.wanted = is_any, .take = join_share, .context = joining};
+    joining->by_process = calloc(process_limit + 1, sizeof(*joining->by_process));
+    int error = joining->by_process != NULL
+                    ? totals_shares_each(joining->domain, processes, process_limit, slot, &reading)
+                    : VARVE_ERROR_NO_MEMORY;
+    for (size_t i = 0; i < process_limit && joining->by_process != NULL; i++) {
         struct total *total = process_total(processes[i], slot);
-        struct callsite_shares *shares = i == 0 ? &domain->retired : total != NULL ? &total->shares : NULL;
-        struct callsite_shares made = joining.by_process[i];
+        struct callsite_shares *shares = i == 0 ? &joining->domain->retired : total != NULL ? &total->shares : NULL;
+        struct callsite_shares made = joining->by_process[i];
         if (error == VARVE_OK && shares != NULL) {
-            joining.by_process[i] = *shares;
+            joining->by_process[i] = *shares;
             *shares = made;
         }
-        totals_shares_free(&joining.by_process[i]);
+        totals_shares_free(&joining->by_process[i]);
     }
-    for (size_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
-        domain->callsites[i].owner = CALLSITE_SHARED;
-        domain->callsites[i].is_shared = true;
-    }
-    free(joining.by_process);
+    free(joining->by_process);
     return error;
 }
 
-void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into)
+/* The curve of those that are joined with `first`, if one is wanted: as store/derived_tables.c writes them. */
+static int curve_make(struct joining *joining, uint32_t first)
 {
-    assert(from < domain->callsite_limit && into < domain->callsite_limit);
-    /* of one process that has used either, or of all */
-    const struct callsite_total *used = &domain->callsites[domain->callsites[from].owner != 0 ? from : into];
+    struct figures sum = {0};
+    size_t count = 0;
+    for (uint32_t i = first; i != 0; i = joining->next[i]) {
+        const struct callsite_total *total = &joining->domain->callsites[i];
+        if (!ARRAY_GROW(joining->parts, joining->part_capacity, count + 1)) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        figures_add(&sum, &total->sum, 1);
+        joining->parts[count++] = (struct curve_part){total->curve,
+                                                      total->first_seq,
+                                                      total->touched_seq,
+                                                      total->sum.allocations,
+                                                      {total->sum.left_allocations, total->sum.left_bytes}};
+    }
+    if (sum.allocations < CURVE_EVERY_MIN || sum.left_allocations == 0 || sum.frees == 0) {
+        return VARVE_OK;
+    }
+    struct curve **curve = &joining->curves[joined_of(joining, first)];
+    *curve = curve_join(joining->parts, count);
+    return *curve != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+}
+
+/* All curves are taken from their call sites; those that are left are in `curves`. */
+static int curves_join(struct joining *joining, bool is_same)
+{
+    struct domain_totals *domain = joining->domain;
+    uint32_t *last = calloc(domain->callsite_limit + 1, sizeof(*last)); /* of each that is left */
+    bool *has_more = calloc(domain->callsite_limit + 1, sizeof(*has_more));
+    int error = last != NULL && has_more != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    for (uint32_t i = 1; i < domain->callsite_limit && error == VARVE_OK; i++) {
+        const uint32_t into = joined_of(joining, i);
+        if (domain->callsites[i].sum.allocations > 0) {
+            joining->next[last[into]] = last[into] != 0 ? i : 0;
+            has_more[i] = last[into] != 0;
+            last[into] = i;
+        }
+    }
+    for (uint32_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
+        struct callsite_total *total = &domain->callsites[i];
+        if (!has_more[i] && joining->next[i] == 0 && total->curve != NULL) {
+            joining->curves[joined_of(joining, i)] = total->curve;
+            total->curve = NULL;
+        } else if (!has_more[i] && joining->next[i] != 0 && is_same) {
+            error = curve_make(joining, i);
+        }
+    }
+    for (size_t i = 0; i < domain->callsite_limit; i++) {
+        if (domain->callsites[i].curve != NULL) {
+            free(domain->callsites[i].curve);
+            domain->callsites[i].curve = NULL;
+        }
+    }
+    free(last);
+    free(has_more);
+    return error;
+}
+
+static void callsite_join(struct domain_totals *domain, uint32_t from, uint32_t into)
+{
+    const struct callsite_total *before = &domain->callsites[into], *more = &domain->callsites[from];
     struct callsite_total sum = {.touched_seq = domain->all.peak_seq + 1, /* peak_* has it from here on */
-                                 .owner = used->owner,
-                                 .is_shared = used->is_shared};
+                                 .first_seq = before->first_seq != 0 ? before->first_seq : more->first_seq,
+                                 .owner = before->owner != 0 ? before->owner : more->owner,
+                                 .is_shared = before->is_shared || more->is_shared};
     totals_callsite_add(domain, into, &sum);
     totals_callsite_add(domain, from, &sum);
-    free(domain->callsites[into].curve); /* of parts, each by its own allocations, there is no sum */
-    free(domain->callsites[from].curve);
     domain->callsites[into] = sum;
     domain->callsites[from] = (struct callsite_total){0};
+}
+
+/* Sums, in turn: what was where one goes that is no smaller has gone before. Memory of those that the domain has not
+ * used is not touched: another domain has used most numbers. */
+static void callsites_join_sums(const struct joining *joining)
+{
+    struct domain_totals *domain = joining->domain;
+    size_t limit = 0;
+    for (uint32_t i = 0; i < domain->callsite_limit; i++) {
+        const uint32_t into = joined_of(joining, i);
+        assert(into <= i);
+        if (domain->callsites[i].touched_seq == 0) {
+            continue;
+        }
+        if (into != i) {
+            callsite_join(domain, i, into);
+        }
+        limit = into >= limit ? (size_t)into + 1 : limit;
+    }
+    for (size_t i = 0; i < limit; i++) {
+        struct callsite_total *total = &domain->callsites[i];
+        if (total->touched_seq != 0) {
+            total->curve = joining->curves[i];
+            total->is_shared = joining->is_shared[i];
+        }
+    }
+    array_shrink(domain, limit);
+}
+
+int totals_join(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
+                unsigned slot, const uint32_t *joined, size_t limit, bool is_same)
+{
+    const size_t count = domain->callsite_limit + 1;
+    struct joining joining = {.domain = domain,
+                              .joined = joined,
+                              .limit = limit,
+                              .owners = calloc(count, sizeof(*joining.owners)),
+                              .is_shared = calloc(count, sizeof(*joining.is_shared)),
+                              .seq = domain->all.peak_seq + 1,
+                              .next = calloc(count, sizeof(*joining.next)),
+                              .curves = calloc(count, sizeof(*joining.curves))};
+    int error = joining.owners != NULL && joining.is_shared != NULL && joining.next != NULL && joining.curves != NULL
+                    ? VARVE_OK
+                    : VARVE_ERROR_NO_MEMORY;
+    for (uint32_t i = 0; i < domain->callsite_limit && error == VARVE_OK; i++) {
+        uint32_t *owner = &joining.owners[joined_of(&joining, i)];
+        *owner = *owner != 0 ? *owner : domain->callsites[i].owner;
+    }
+    if (error == VARVE_OK && domain->processes > 1) {
+        error = shares_join(&joining, processes, process_limit, slot);
+    }
+    VARVE_THEN(error, curves_join(&joining, is_same));
+    if (error == VARVE_OK) {
+        callsites_join_sums(&joining);
+    }
+    free(joining.owners);
+    free(joining.is_shared);
+    free(joining.next);
+    free(joining.curves);
+    free(joining.parts);
+    return error;
 }
 
 void totals_close_domain(struct domain_totals *domain)

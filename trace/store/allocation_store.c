@@ -125,7 +125,8 @@ static bool row_is_left_out(const struct store *store, const struct scratch_row 
     return store->keep == VARVE_KEEP_TOTALS || (store->keep_rows == VARVE_KEEP_LASTING && is_short);
 }
 
-/* The next row goes into the image, whether it is over or not; false if there is no space or memory. */
+/* The next row goes into the image, whether it is over or not; false if there is no space or memory, or its call site
+ * has no row yet. */
 static bool allocation_store_row_pass(struct store *store, struct derive *derive, bool is_end)
 {
     struct store_allocations *state = &store->allocations;
@@ -137,6 +138,9 @@ static bool allocation_store_row_pass(struct store *store, struct derive *derive
         row->is_stored = true; /* as far as it ever is */
         state->passed = id;
         return true;
+    }
+    if (!is_end && !rows_has_callsite(store, row->callsite)) {
+        return false;
     }
     size_t chunk = id / CHUNK_ROWS;
     if (chunk >= state->chunk_limit && !ARRAY_COVER(state->is_open, state->chunk_limit, chunk)) {

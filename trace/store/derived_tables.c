@@ -37,6 +37,8 @@ static int row_result(const struct writer *writer, int error)
 
 #define WRITE_ROW(writer, statement, ...) row_result(writer, ROWS_WRITE((writer)->store, statement, __VA_ARGS__))
 
+#define CALLSITE_SHARED UINT32_MAX
+
 /* The call sites of one domain. */
 struct domain_writer {
     const struct writer *writer;

@@ -46,6 +46,7 @@ static const struct {
     [IMAGE_STORAGE] = {"storage", "storage", sql_batch_insert},
     [IMAGE_STORAGE_AGAIN] = {"storage_again", "storage", sql_batch_replace},
     [IMAGE_STACK_FRAME] = {"stack_frame", "stack_frame", sql_batch_insert},
+    [IMAGE_FRAME_ADDRESS] = {"frame_address", "frame_address", sql_batch_insert},
     [IMAGE_STACK_NODE] = {"stack_node", "stack_node_row", sql_batch_insert},
     [IMAGE_CALLSITE] = {"callsite", "callsite", sql_batch_insert},
 };

@@ -15,6 +15,7 @@ enum image_table {
     IMAGE_STORAGE,
     IMAGE_STORAGE_AGAIN, /* the same of `storage` */
     IMAGE_STACK_FRAME,
+    IMAGE_FRAME_ADDRESS,
     IMAGE_STACK_NODE,
     IMAGE_CALLSITE,
     IMAGE_TABLE_LIMIT,

@@ -118,7 +118,7 @@ CREATE TABLE event_row(
     ts_ns INTEGER NOT NULL,
     kind INTEGER NOT NULL, --- event_kind.code
     cause INTEGER, --- event_cause.code
-    callsite_id INTEGER, --- [event->callsite if CALLSITE] who called: callsite.id; of a free: who freed; NULL: no stack
+    callsite_id INTEGER, --- [rows_callsite(store, event->callsite) if CALLSITE] who called: callsite.id; of a free: who freed; NULL: no stack
     id INTEGER,
         --- [event->id if ID] number of the allocation, storage, segment or phase: equal for the allocation and its free
     addr INTEGER, --- [event->addr if ADDR] as event_kind.addr says of the kind
@@ -153,7 +153,7 @@ CREATE TABLE allocation_row(
     source INTEGER, --- event_cause.code: function that was called, or where the block came from
     addr INTEGER NOT NULL, --- address
     size INTEGER NOT NULL, --- bytes, rounded up as the allocator does
-    callsite_id INTEGER, --- [row->callsite] who allocated it: callsite.id; NULL: no stack
+    callsite_id INTEGER, --- [rows_callsite(store, row->callsite)] who allocated it: callsite.id; NULL: no stack
     thread_id INTEGER, --- thread.id of who allocated it
     process_id INTEGER NOT NULL, --- [thread->process_id]
     alloc_seq INTEGER NOT NULL, --- event that allocated it
@@ -237,7 +237,7 @@ CREATE TABLE storage(
     addr INTEGER NOT NULL, --- address of the first element
     size INTEGER NOT NULL, --- [?] bytes of the elements; of a view of those that it shows
     elements INTEGER, --- [? if KNOWN] number of elements
-    callsite_id INTEGER, --- [row->callsite] who created it
+    callsite_id INTEGER, --- [rows_callsite(store, row->callsite)] who created it
     thread_id INTEGER NOT NULL, --- row of thread: who created it
     process_id INTEGER NOT NULL, --- [thread->process_id]
     pid INTEGER NOT NULL, --- [thread->pid]
@@ -319,25 +319,32 @@ CREATE TABLE symbol(
         --- how near to the user's code: 0 plumbing (allocators, containers), 1 run-time libraries, 2 native without a
         --- name, 3 native, 4 with its source line, or PyTorch's own Python and what begins threads, 5 Python's
         --- libraries, 6 Python in no file, 7 Python
+-- One for each symbol; of native code without a name, whose symbol is its module, one for each function that the
+-- module's unwind table lists, or, where it lists none, for each address.
 --- frames of stacks, each once
 CREATE TABLE stack_frame(
     symbol_id INTEGER NOT NULL, --- symbol.id
-    pc INTEGER, --- address in the module, from its start; NULL for Python
+    pc INTEGER, --- address in the module, from its start, the lowest of several; NULL for Python
+    id INTEGER PRIMARY KEY) STRICT; --- number of the row
+--- addresses of frames that were seen at several
+CREATE TABLE frame_address(
+    frame_id INTEGER NOT NULL, --- stack_frame.id
+    pc INTEGER NOT NULL, --- address in the module, from its start; one of them is stack_frame.pc
     id INTEGER PRIMARY KEY) STRICT; --- number of the row
 --- the tree as it is stored: read view stack_node
 CREATE TABLE stack_node_row(
     frame_id INTEGER NOT NULL, --- stack_frame.id
     parent_lag INTEGER DEFAULT 1, --- id - parent_id; NULL: outermost frame
     id INTEGER PRIMARY KEY) STRICT; --- number of the row; smaller than those of its callees
---- call sites: different stacks of allocations and frees
+--- call sites: stacks of allocations and frees, those that differ in a frame
 CREATE TABLE callsite(
-    id INTEGER PRIMARY KEY, --- number of the row
     node_id INTEGER, --- innermost frame: stack_node.id; NULL: no frames
     depth INTEGER NOT NULL, --- number of frames
     symbol_id INTEGER, --- symbol.id of the innermost frame that is no allocation function
-    user_symbol_id INTEGER) STRICT;
+    user_symbol_id INTEGER,
         --- symbol.id of the user's line: the innermost frame of the largest user_rank above 0; without one, and where
         --- it is NULL, symbol_id
+    id INTEGER PRIMARY KEY) STRICT; --- number of the row
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
 -- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed). Only
@@ -413,7 +420,8 @@ CREATE TABLE size_stat(
     lifetime_ns INTEGER NOT NULL, --- lifetimes of the freed ones, added up
     PRIMARY KEY(process_id, domain, device, up_to_bytes)) STRICT, WITHOUT ROWID;
 -- What of a call site was live after each tenth of its own allocations, the nearest marks in proportion; of those with
--- 64 allocations or more some of which were freed, devices together.
+-- 64 allocations or more some of which were freed, devices together. Of stacks that became one call site only at the
+-- end: what each had by the same event, its own marks in proportion.
 --- what of a call site was live after each tenth of its own allocations; only of those of which some were freed
 CREATE TABLE callsite_growth(
     callsite_id INTEGER NOT NULL, --- call site

@@ -185,71 +185,35 @@ static int small_tables_row_add(struct store *store, enum image_table table, uin
     return error;
 }
 
-struct frame_key {
-    const struct store_frames *frames;
-    const struct stack_frame *wanted;
-};
-
-static bool frame_is_equal(const void *context, uint64_t number)
+int store_stack_frame(struct store *store, uint32_t id, uint32_t symbol_id, int64_t pc)
 {
-    const struct frame_key *key = context;
-    const struct stack_frame *frame = &key->frames->frames[number - 1];
-    return frame->symbol_id == key->wanted->symbol_id && frame->pc == key->wanted->pc;
-}
-
-/* The row of a frame, which is written when it is first asked for. */
-static int frame_find(struct store *store, uint32_t symbol_id, int64_t pc, uint32_t *id_out)
-{
-    const struct stack_frame frame = {.pc = pc < 0 ? -1 : pc, .symbol_id = symbol_id};
-    struct store_frames *frames = &store->frames;
-    const struct frame_key key = {.frames = frames, .wanted = &frame};
-    uint64_t hash = index_hash(&frame, sizeof(frame), 0);
-    struct index_slot *slot = index_find_equal(&frames->index, hash, frame_is_equal, &key);
-    if (slot == NULL || !ARRAY_GROW(frames->frames, frames->capacity, frames->index.count + 1)) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    if (slot->number != 0) {
-        *id_out = frames->first + (uint32_t)slot->number;
-        return VARVE_OK;
-    }
-    if (store->frame_last == UINT32_MAX) {
-        return VARVE_ERROR_FULL;
-    }
-    uint32_t id = store->frame_last + 1;
     const int64_t values[] = {symbol_id, pc};
-    int error = small_tables_row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
-    if (error == VARVE_OK) {
-        if (frames->index.count == 0) {
-            frames->first = store->frame_last;
-        }
-        store->frame_last = id;
-        frames->frames[frames->index.count] = frame;
-        index_fill(&frames->index, slot, hash, frames->index.count + 1);
-        *id_out = id;
-    }
-    return error;
+    return small_tables_row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
 }
 
-int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
+int store_frame_address(struct store *store, uint32_t id, uint32_t frame_id, int64_t pc)
+{
+    const int64_t values[] = {frame_id, pc};
+    return small_tables_row_add(store, IMAGE_FRAME_ADDRESS, id, values, 0, 2);
+}
+
+int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t frame_id)
 {
     if (parent_id >= id) {
         return VARVE_ERROR_INVALID;
     }
-    uint32_t frame = 0;
-    int error = frame_find(store, symbol_id, pc, &frame);
-    const int64_t values[] = {frame, (int64_t)id - parent_id};
+    const int64_t values[] = {frame_id, (int64_t)id - parent_id};
     bool is_root = parent_id == 0;
-    return error == VARVE_OK ? small_tables_row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
-                                                    !is_root && values[1] == 1 ? 1 : 2)
-                             : error;
+    return small_tables_row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
+                                !is_root && values[1] == 1 ? 1 : 2);
 }
 
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
                    uint32_t user_symbol_id)
 {
-    const int64_t values[] = {0, node_id, depth, symbol_id, user_symbol_id};
-    return small_tables_row_add(store, IMAGE_CALLSITE, id, values,
-                                1U | (node_id == 0) << 1 | (symbol_id == 0) << 3 | (user_symbol_id == 0) << 4, 5);
+    const int64_t values[] = {node_id, depth, symbol_id, user_symbol_id};
+    const uint32_t nulls = (node_id == 0) | (symbol_id == 0) << 2 | (user_symbol_id == 0) << 3;
+    return small_tables_row_add(store, IMAGE_CALLSITE, id, values, nulls, user_symbol_id == 0 ? 3 : 4);
 }
 
 /* ---- symbols ---- */
@@ -310,25 +274,12 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     return id;
 }
 
-static void symbols_forget(struct store *store)
+/* Numbers already given may be in the database or not: go on after them. */
+void rows_forget_symbols(struct store *store)
 {
     index_free(&store->symbols.index);
     free(store->symbols.hashes);
     store->symbols = (struct store_symbols){0};
-}
-
-static void frames_forget(struct store *store)
-{
-    index_free(&store->frames.index);
-    free(store->frames.frames);
-    store->frames = (struct store_frames){0};
-}
-
-void rows_forget_symbols(struct store *store)
-{
-    /* Numbers already given may be in the database or not: go on after them. */
-    symbols_forget(store);
-    frames_forget(store);
 }
 
 bool store_has_room(const struct store *store)
@@ -339,9 +290,14 @@ bool store_has_room(const struct store *store)
 int store_symbols_begin(struct store *store, struct varve_message *message)
 {
     int error = writer_begin(store, message);
-    VARVE_THEN(error, writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message));
+    image_drop(store->image, IMAGE_STACK_FRAME);
+    image_drop(store->image, IMAGE_FRAME_ADDRESS);
+    VARVE_THEN(error, writer_execute(store,
+                                     "DELETE FROM symbol; DELETE FROM module; DELETE FROM stack_frame;"
+                                     " DELETE FROM frame_address",
+                                     message));
     if (error == VARVE_OK) {
-        symbols_forget(store);
+        rows_forget_symbols(store);
         store->symbol_last = 0;
     }
     return error;
@@ -350,16 +306,10 @@ int store_symbols_begin(struct store *store, struct varve_message *message)
 int store_callsites_begin(struct store *store, struct varve_message *message)
 {
     int error = store_symbols_begin(store, message);
-    image_drop(store->image, IMAGE_STACK_FRAME);
     image_drop(store->image, IMAGE_STACK_NODE);
     image_drop(store->image, IMAGE_CALLSITE);
     if (error == VARVE_OK) {
-        error =
-            writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM stack_frame; DELETE FROM callsite", message);
-    }
-    if (error == VARVE_OK) {
-        frames_forget(store);
-        store->frame_last = 0;
+        error = writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM callsite", message);
     }
     return error;
 }

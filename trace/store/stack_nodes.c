@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash index over the nodes written so far, by caller, symbol and address. */
+/* A hash index over the nodes written so far, by caller and symbol. */
 #include "trace/store/stack_nodes.h"
 
 #include "base/grown_array.h"
@@ -17,14 +17,29 @@ static bool node_is_equal(const void *context, uint64_t number)
 {
     const struct stack_nodes_key *key = context;
     const struct stack_node *node = &key->nodes[number - 1];
-    return node->parent_id == key->wanted->parent_id && node->symbol_id == key->wanted->symbol_id &&
-           node->pc == key->wanted->pc;
+    return node->parent_id == key->wanted->parent_id && node->symbol_id == key->wanted->symbol_id;
 }
 
-int stack_nodes_find(struct stack_nodes *nodes, struct store *store, uint32_t parent_id, uint32_t symbol_id, int64_t pc,
+/* The row of the frame that a symbol is. */
+static int frame_find(struct stack_nodes *nodes, struct store *store, uint32_t symbol_id, uint32_t *id_out)
+{
+    if (!ARRAY_COVER(nodes->frames, nodes->frame_capacity, symbol_id)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    int error = VARVE_OK;
+    if (nodes->frames[symbol_id] == 0) {
+        error = store_stack_frame(store, nodes->frame_count + 1, symbol_id, -1);
+        nodes->frame_count += error == VARVE_OK;
+        nodes->frames[symbol_id] = error == VARVE_OK ? nodes->frame_count : 0;
+    }
+    *id_out = nodes->frames[symbol_id];
+    return error;
+}
+
+int stack_nodes_find(struct stack_nodes *nodes, struct store *store, uint32_t parent_id, uint32_t symbol_id,
                      uint32_t *id_out)
 {
-    const struct stack_node node = {.pc = pc < 0 ? -1 : pc, .parent_id = parent_id, .symbol_id = symbol_id};
+    const struct stack_node node = {.parent_id = parent_id, .symbol_id = symbol_id};
     const struct stack_nodes_key key = {.nodes = nodes->nodes, .wanted = &node};
     if (parent_id > nodes->index.count) {
         return VARVE_ERROR_INVALID;
@@ -44,8 +59,9 @@ int stack_nodes_find(struct stack_nodes *nodes, struct store *store, uint32_t pa
     if (!ARRAY_GROW(nodes->nodes, nodes->capacity, nodes->index.count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    uint32_t id = (uint32_t)nodes->index.count + 1;
-    int error = store_stack_node(store, id, parent_id, symbol_id, node.pc);
+    uint32_t id = (uint32_t)nodes->index.count + 1, frame = 0;
+    int error = frame_find(nodes, store, symbol_id, &frame);
+    VARVE_THEN(error, store_stack_node(store, id, parent_id, frame));
     if (error == VARVE_OK) {
         nodes->nodes[id - 1] = node;
         index_fill(&nodes->index, slot, hash, id);
@@ -58,5 +74,6 @@ void stack_nodes_free(struct stack_nodes *nodes)
 {
     index_free(&nodes->index);
     free(nodes->nodes);
+    free(nodes->frames);
     *nodes = (struct stack_nodes){0};
 }

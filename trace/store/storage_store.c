@@ -59,12 +59,16 @@ static bool storage_store_row_add(struct store *store, enum image_table table, c
                      record_columns(values, nulls, STORAGE_DEFAULTS, STORAGE_COLUMNS));
 }
 
-/* The next row goes into the image, whether it is final or not; false if there is no space. */
+/* The next row goes into the image, whether it is final or not; false if there is no space, or its call site has no row
+ * yet. */
 static bool storage_store_row_pass(struct store *store, const struct derive *derive, bool is_end)
 {
     uint64_t id = store->storages_passed + 1;
     struct scratch_storage *row = derive_storage_row(derive, id);
     bool is_left_out = store->keep == VARVE_KEEP_TOTALS && row->destroy_seq != 0;
+    if (!is_left_out && !is_end && !rows_has_callsite(store, row->callsite)) {
+        return false;
+    }
     if (!is_left_out && !storage_store_row_add(store, IMAGE_STORAGE, derive, id)) {
         return false;
     }

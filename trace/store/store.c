@@ -151,7 +151,8 @@ static bool event_is_left_out(const struct store *store, const struct event *eve
 static bool event_row_pass(void *context, struct event *event)
 {
     struct store *store = context;
-    return event_is_left_out(store, event) || event_row_add(store, event);
+    return event_is_left_out(store, event) ||
+           (rows_has_callsite(store, event->callsite) && event_row_add(store, event));
 }
 
 int events_gather(struct store *store, struct varve_message *message)
@@ -181,6 +182,12 @@ void store_keep(struct store *store, enum varve_keep keep)
 {
     store->keep = keep;
     store->keep_rows = keep != VARVE_KEEP_TOTALS ? keep : store->keep_rows;
+}
+
+void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit)
+{
+    store->callsite_rows = rows;
+    store->callsite_limit = limit;
 }
 
 uint64_t store_bytes(struct store *store)

@@ -46,6 +46,10 @@ int events_finish(struct store *store, struct varve_message *message);
 /// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages
 /// are kept as allocations are. Events of VARVE_KEEP_ALLOCATIONS are in the log alone, for a collector that resumes.
 void store_keep(struct store *store, enum varve_keep keep);
+/// Rows that name a call site get `rows[n]` for call site n from here on, below `limit`; those of allocations that are
+/// not below wait, see allocations_gather. Borrowed until the next call, or store_close. At first each gets its own
+/// number.
+void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit);
 /// The database, so far as it is committed.
 uint64_t store_bytes(struct store *store);
 /// After STORE_RESUME: events up to this one were taken, whether there are rows of them or not.
@@ -104,8 +108,8 @@ void store_close(struct store *store);
 /* So many of the newest rows may still be closed soon, and are in memory anyway. */
 #define ALLOCATIONS_BEHIND ((uint64_t)1 << 16)
 
-/// Allocations that were opened a while ago, all but the newest `behind`, go with the next store_commit. False: not all
-/// of them, but a part that is large enough.
+/// Allocations that were opened a while ago, all but the newest `behind`, go with the next store_commit, up to one
+/// whose call site has no row yet (store_callsite_rows). False: not all of them, but a part that is large enough.
 bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind);
 /// After the last event: commit all that are left, and what is pending. After an error it may be called again.
 int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
@@ -185,14 +189,18 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
 /// There are no nodes, call sites, symbols and modules yet, or no more: an end that was interrupted is repeated whole.
 int store_callsites_begin(struct store *store, struct varve_message *message);
-/// The same of symbols and modules alone.
+/// The same of symbols, modules, frames and their addresses alone.
 int store_symbols_begin(struct store *store, struct varve_message *message);
 /// Room for some hundred thousand rows before the next commit, and for as many events.
 bool store_has_room(const struct store *store);
-/// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
-/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes
+/// A frame of stacks: a symbol, of code without a name a function. pc < 0: NULL. Ids grow. Millions of frames, nodes
 /// and call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
-int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
+int store_stack_frame(struct store *store, uint32_t id, uint32_t symbol_id, int64_t pc);
+/// An address of a frame that has several. Ids grow.
+int store_frame_address(struct store *store, uint32_t id, uint32_t frame_id, int64_t pc);
+/// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
+/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them.
+int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t frame_id);
 /// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. Symbols 0: NULL.
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
                    uint32_t user_symbol_id);

@@ -119,20 +119,6 @@ struct store_symbols {
     uint32_t first;
 };
 
-struct stack_frame {
-    int64_t pc; /* -1: none */
-    uint32_t symbol_id;
-    uint32_t zero;
-};
-
-/* The frames that have rows: number k of the index is row first + k. */
-struct store_frames {
-    struct index index;
-    struct stack_frame *frames; /* of number k at [k - 1] */
-    size_t capacity;
-    uint32_t first;
-};
-
 /* What a row of `thread` says of who wrote an event. */
 struct thread_ids {
     uint32_t process_id; /* 0: there is no row */
@@ -183,14 +169,14 @@ struct store {
     uint64_t seq_last;           /* of the last event appended */
     uint64_t pending;            /* events appended since the last commit */
     struct event_log *event_log; /* NULL: events go straight into the image */
+    const uint32_t *callsite_rows; /* see store_callsite_rows; NULL: each is its own */
+    size_t callsite_limit;
     struct store_threads threads;
     struct store_allocations allocations;
     uint64_t storages_passed; /* the last id of `storage` that has gone into the image */
     struct store_log log;
     struct store_symbols symbols;
     uint32_t symbol_last;
-    struct store_frames frames;
-    uint32_t frame_last;
     struct varve_message failure; /* of the last small row: those functions take no message */
 };
 
@@ -209,7 +195,19 @@ int rows_write(struct store *store, enum store_statement statement, const struct
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
 /// The threads that a database has which is to be continued.
 int rows_threads_read(struct store *store, struct varve_message *message);
-/// The symbols and frames handed out are not all in the database any more.
+/// Whether rows that name this call site can be written.
+static inline bool rows_has_callsite(const struct store *store, uint32_t callsite)
+{
+    return store->callsite_rows == NULL || callsite < store->callsite_limit;
+}
+
+/// What they name then.
+static inline uint32_t rows_callsite(const struct store *store, uint32_t callsite)
+{
+    return store->callsite_rows != NULL && callsite < store->callsite_limit ? store->callsite_rows[callsite] : callsite;
+}
+
+/// The symbols handed out are not all in the database any more.
 void rows_forget_symbols(struct store *store);
 
 /// Begin a transaction if there is none, and repeat in it what a rollback took away.

@@ -126,7 +126,8 @@ CREATE VIEW leak AS
 -- which SQLite would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
 --- frames of a call site; quick for some call sites (WHERE or JOIN by callsite_id), slow for all
 --- depth: 0: innermost | function: name; NULL: unresolved, then module and pc say where
---- pc: address in the module, from its start; NULL for Python | user_rank: as symbol.user_rank; 0: plumbing
+--- pc: address in the module, from its start; the lowest of several, see frame_address; NULL for Python
+--- user_rank: as symbol.user_rank; 0: plumbing
 --- like: symbol
 CREATE VIEW frame AS
     SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined,

@@ -57,8 +57,10 @@ static void fill_names(struct store *store)
         const struct store_symbol outer = {.function = name, .file = "a.c", .line = i};
         uint32_t inner_id = store_symbol(store, &inner);
         uint32_t outer_id = store_symbol(store, &outer);
-        assert_int_equal(store_stack_node(store, 2 * i, 0, outer_id, -1), VARVE_OK);
-        assert_int_equal(store_stack_node(store, 2 * i + 1, 2 * i, inner_id, 16), VARVE_OK);
+        assert_int_equal(store_stack_frame(store, 2 * i, outer_id, -1), VARVE_OK);
+        assert_int_equal(store_stack_frame(store, 2 * i + 1, inner_id, 16), VARVE_OK);
+        assert_int_equal(store_stack_node(store, 2 * i, 0, 2 * i), VARVE_OK);
+        assert_int_equal(store_stack_node(store, 2 * i + 1, 2 * i, 2 * i + 1), VARVE_OK);
         assert_int_equal(store_callsite(store, i, 2 * i + 1, 2, outer_id, outer_id), VARVE_OK);
     }
     assert_int_equal(store_stat(store, "lost", 1, "data_loss", "ring", 0), VARVE_OK);

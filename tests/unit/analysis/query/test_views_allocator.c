@@ -62,10 +62,14 @@ static void fill_names(struct store *store)
     uint32_t python_id = store_symbol(store, &python);
     uint32_t c_id = store_symbol(store, &c);
     assert_int_equal(store_symbol(store, &blind), blind_id);
-    assert_int_equal(store_stack_node(store, 1, 0, python_id, -1), VARVE_OK);
-    assert_int_equal(store_stack_node(store, 2, 1, blind_id, 0x10), VARVE_OK);
-    assert_int_equal(store_stack_node(store, 3, 0, blind_id, 0x20), VARVE_OK);
-    assert_int_equal(store_stack_node(store, 4, 0, c_id, 0x30), VARVE_OK);
+    assert_int_equal(store_stack_frame(store, 1, python_id, -1), VARVE_OK);
+    assert_int_equal(store_stack_frame(store, 2, blind_id, 0x10), VARVE_OK);
+    assert_int_equal(store_stack_frame(store, 3, blind_id, 0x20), VARVE_OK);
+    assert_int_equal(store_stack_frame(store, 4, c_id, 0x30), VARVE_OK);
+    assert_int_equal(store_stack_node(store, 1, 0, 1), VARVE_OK);
+    assert_int_equal(store_stack_node(store, 2, 1, 2), VARVE_OK);
+    assert_int_equal(store_stack_node(store, 3, 0, 3), VARVE_OK);
+    assert_int_equal(store_stack_node(store, 4, 0, 4), VARVE_OK);
     assert_int_equal(store_callsite(store, 1, 2, 2, blind_id, python_id), VARVE_OK);
     assert_int_equal(store_callsite(store, 2, 3, 1, blind_id, 0), VARVE_OK);
     assert_int_equal(store_callsite(store, 3, 4, 1, c_id, c_id), VARVE_OK);

@@ -222,8 +222,6 @@ CREATE TABLE event AS SELECT e.seq, e.ts_ns, e.pid, e.tid, e.kind_code AS kind,
 CREATE TABLE left_row AS SELECT r, alloc_seq, addr FROM allocation LEFT JOIN
     (SELECT process, min(ts_ns) AS ns FROM e WHERE kind = 'main_end' GROUP BY 1) ON process = process_id
     WHERE ns IS NULL AND free_requested_seq IS NULL OR alloc_ns <= ns AND coalesce(free_ns > ns, 1);
-UPDATE allocation SET callsite_id = coalesce((SELECT target FROM joined WHERE callsite = callsite_id), callsite_id)
-    WHERE free_requested_seq IS NULL OR r IN (SELECT r FROM left_row);
 CREATE TABLE part AS SELECT w.who, iif(a.domain IN (3, 4, 6, 7), a.device, 0) AS of, a.*,
         a.r IN (SELECT r FROM left_row) AS is_left FROM allocation a
     JOIN (SELECT 0 AS who UNION SELECT process FROM said) w ON w.who IN (0, a.process_id);
@@ -311,7 +309,7 @@ CREATE TABLE callsite_stat AS SELECT callsite_id, domain, sum(allocations) AS al
         sum(bytes) AS bytes, sum(live_allocations) AS live_allocations, sum(live_bytes) AS live_bytes,
         sum(peak_allocations) AS peak_allocations, sum(peak_bytes) AS peak_bytes, sum(temporary) AS temporary,
         sum(lifetime_ns) AS lifetime_ns,
-        iif(count(*) = 1 AND NOT EXISTS (SELECT 1 FROM joined), max(process_id), NULL) AS process_id,
+        iif(count(*) = 1, nullif(max(process_id), 0), NULL) AS process_id,
         sum(shared_bytes) AS shared_bytes, sum(live_shared_bytes) AS live_shared_bytes,
         sum(peak_shared_bytes) AS peak_shared_bytes
     FROM callsite_sum GROUP BY 1, 2;
@@ -505,3 +503,8 @@ CREATE TABLE wrong AS SELECT 'block without its segment' AS what, a.id FROM trac
     UNION ALL SELECT 'greatest depth', process_id FROM (
         SELECT process_id, max(depth) FROM trace.rematerialization GROUP BY process_id
         EXCEPT SELECT process_id, depth_max FROM trace.remat_total);
+
+---- rows name call sites as they are put together
+
+UPDATE allocation SET callsite_id = coalesce((SELECT target FROM joined WHERE callsite = callsite_id), callsite_id);
+UPDATE storage SET callsite_id = coalesce((SELECT target FROM joined WHERE callsite = callsite_id), callsite_id);

@@ -550,18 +550,23 @@ static void scene_begin(struct scene *scene)
                      SQLITE_OK);
 }
 
-/* Each call site into one with a smaller number that stays, or not. */
+/* Each call site into one with a smaller number that stays, or not; or into rows, numbered in turn. */
 static void join_some(struct scene *scene)
 {
-    uint32_t joined[CALLSITES] = {0};
-    for (uint32_t n = 1; n < CALLSITES; n++) {
+    static uint32_t joined[CALLSITES];
+    const bool is_same = below(scene, 2) == 0;
+    for (uint32_t n = 1, rows = 0; n < CALLSITES; n++) {
         uint32_t into = 1 + (uint32_t)below(scene, n);
         char sql[64];
         joined[n] = below(scene, 3) == 0 || joined[into] != into ? n : into;
+        if (is_same) {
+            joined[n] = rows == 0 || below(scene, 2) == 0 ? ++rows : 1 + (uint32_t)below(scene, rows);
+        }
         snprintf(sql, sizeof(sql), "INSERT INTO joined VALUES(%u, %u)", n, joined[n]);
         run_sql(scene->db, sql);
     }
-    assert_int_equal(join_callsites(scene->derive, joined, CALLSITES), VARVE_OK);
+    assert_int_equal(join_callsites(scene->derive, joined, CALLSITES, is_same), VARVE_OK);
+    store_callsite_rows(scene->store, joined, CALLSITES);
 }
 
 static void scene_record(struct scene *scene)

@@ -7,6 +7,7 @@
  */
 #include "support/derive/lab.h"
 #include "support/random.h"
+#include "trace/model/curve.h"
 #include "trace/model/derive.h"
 #include "trace/model/group_leaders.h"
 
@@ -53,7 +54,8 @@ TEST(test_shares)
         if (cases[i].freed == AFTER_PEAK) {
             take(lab, small_free);
         }
-        join_sizes(lab->derive, sizes, 4);
+        const uint32_t rows[] = {0, 1, 2, 3};
+        join_sizes(lab->derive, rows, 4, sizes, 4);
         assert_int_equal(sizes[1], JOIN_LARGE);
         assert_int_equal(sizes[2], cases[i].expected);
         assert_int_equal(sizes[3], JOIN_UNUSED);
@@ -78,8 +80,62 @@ TEST_WITH(test_one_process, lab_begin, lab_end)
     other.callsite = 6;
     other.addr = 0xa000;
     take(lab, other);
-    assert_int_equal(join_callsites(lab->derive, joined, 7), VARVE_OK);
+    assert_int_equal(join_callsites(lab->derive, joined, 7, false), VARVE_OK);
     assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);
+}
+
+/* ---- call sites that are one row ---- */
+
+#define STACKS 12U
+#define ALLOCATIONS 4000U
+
+/* Row r of stack n: what it had is there, and only there, as if it had been one; rows are numbered in turn. */
+TEST_WITH(test_rows, lab_begin, lab_end)
+{
+    static const uint32_t rows[STACKS + 1] = {0, 1, 2, 1, 3, 3, 4, 1, 2, 5, 4, 5, 6};
+    struct lab *lab = *state;
+    struct figures expected[7] = {{0}};
+    uint64_t made[7] = {0}, random = test_first_seed(3), live[7][ALLOCATIONS + 1];
+    struct varve_message message;
+    memset(live, 0, sizeof(live));
+    for (uint64_t i = 0; i < ALLOCATIONS; i++) {
+        struct event event = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x10000 + 64 * i, 1 + i % 50);
+        /* the last is not used; stacks 9 and 11 make few, and are their row */
+        event.callsite = 1 + (uint32_t)random_below(&random, STACKS - 1);
+        const uint32_t row = rows[event.callsite];
+        const bool stays = random_below(&random, 10) == 0;
+        assert_int_equal(take_unchecked(lab, &event), VARVE_OK);
+        expected[row].allocations++;
+        expected[row].bytes += event.size;
+        expected[row].left_allocations += stays;
+        expected[row].left_bytes += stays ? event.size : 0;
+        if (!stays) {
+            struct event end = heap(VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 0x10000 + 64 * i, 0);
+            assert_int_equal(take_unchecked(lab, &end), VARVE_OK);
+            expected[row].frees++;
+        }
+        live[row][++made[row]] = expected[row].left_allocations;
+    }
+    assert_int_equal(join_callsites(lab->derive, rows, STACKS + 1, true), VARVE_OK);
+    assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);
+    const struct domain_totals *heap_totals = &lab->derive->domains[slot_of(DOMAIN_HEAP, 0)];
+    assert_int_equal(heap_totals->callsite_limit, 6);
+    for (uint32_t row = 1; row < 6; row++) {
+        const struct callsite_total *total = &heap_totals->callsites[row];
+        assert_int_equal(total->sum.allocations, expected[row].allocations);
+        assert_int_equal(total->sum.frees, expected[row].frees);
+        assert_int_equal(total->sum.bytes, expected[row].bytes);
+        assert_int_equal(total->sum.left_allocations, expected[row].left_allocations);
+        assert_int_equal(total->sum.left_bytes, expected[row].left_bytes);
+        assert_non_null(total->curve);
+        for (unsigned tenth = 1; tenth <= 10; tenth++) {
+            const struct curve_point end = {total->sum.left_allocations, total->sum.left_bytes};
+            const uint64_t at = made[row] * tenth / 10, slack = 3 * CURVE_EVERY_MIN; /* of three at most */
+            const uint64_t low = at > slack ? at - slack : 0, high = at + slack < made[row] ? at + slack : made[row];
+            const struct curve_point point = curve_at(total->curve, tenth, made[row], end);
+            assert_in_range(point.allocations + 1, live[row][low], live[row][high] + 1);
+        }
+    }
 }
 
 /* ---- the call sites that lead ---- */

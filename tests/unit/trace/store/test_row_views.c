@@ -238,7 +238,8 @@ TEST(test_plans_of_frames)
     /* with figures, such as ANALYZE leaves behind in a finished database */
     run(db, "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
             "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, id % 50 FROM n;"
-            "INSERT INTO callsite SELECT id, id, id, 1, 1 FROM stack_node WHERE id % 10 = 0;"
+            "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id)"
+            " SELECT id, id, id, 1, 1 FROM stack_node WHERE id % 10 = 0;"
             "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
             "stack_node; ANALYZE");
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {

@@ -413,9 +413,11 @@ STORE_TEST(test_symbols_are_shared)
         const struct store_symbol symbol = {.function = name};
         assert_int_equal(store_symbol(fixture->store, &symbol), COUNT + 1 + i % 2500);
     }
-    OK(store_stack_node(fixture->store, 1, 0, 6, -1));
-    OK(store_stack_node(fixture->store, 2, 1, 1, 0x10));
-    assert_int_equal(store_stack_node(fixture->store, 3, 3, 1, 0x10), VARVE_ERROR_INVALID);
+    OK(store_stack_frame(fixture->store, 1, 6, -1));
+    OK(store_stack_frame(fixture->store, 2, 1, 0x10));
+    OK(store_stack_node(fixture->store, 1, 0, 1));
+    OK(store_stack_node(fixture->store, 2, 1, 2));
+    assert_int_equal(store_stack_node(fixture->store, 3, 3, 2), VARVE_ERROR_INVALID);
     OK(store_callsite(fixture->store, 1, 2, 2, 1, 1));
     OK(store_callsite(fixture->store, 2, 0, 0, 0, 0));
     OK(store_module(fixture->store, 1, "m", NULL));
