@@ -170,7 +170,7 @@ def _without(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch:
 def _parts(trace: Trace, view: str, jobs: int) -> list[Callable[[], pyarrow.RecordBatchReader]]:
     """Readers of a view whose rows together are all of it; those of views with millions of rows share them evenly."""
     plan = wide.plan(trace, view)
-    if plan is None or reading.library() is None:
+    if plan is None or plan.key is None or reading.library() is None:
         return [lambda: trace.batches(view)]
     least, most = (trace._rows(f"SELECT {end}({plan.key}) FROM {wide.BASES[view]}")[1][0][0] for end in ("min", "max"))
     count = 1 if least is None or most - least < 1 << 18 else jobs

@@ -181,12 +181,14 @@ class Trace:
 
     def arrow(self, view_or_sql: str, parameters: Sequence[Any] = ()) -> pyarrow.Table:
         """A view, a table or one SELECT as an Arrow table. Of `events` and `allocations`, names in place of codes are
-        dictionaries."""
-        return _read_all(self.batches(view_or_sql, parameters))
+        dictionaries; events are in their order."""
+        table = _read_all(self.batches(view_or_sql, parameters))
+        return table.sort_by("seq") if wide.BASES.get(view_or_sql.strip()) == "event" else table
 
     def batches(self, view_or_sql: str, parameters: Sequence[Any] = (), *, batch_rows: int = reading.BATCH_ROWS) \
             -> pyarrow.RecordBatchReader:
-        """The same, a batch at a time: memory does not grow with the rows. Pass it to DuckDB or Polars as it is."""
+        """The same, a batch at a time: memory does not grow with the rows. Pass it to DuckDB or Polars as it is. Events
+        come in no order."""
         self._check_open()
         sql, types, name = view_or_sql, None, view_or_sql.strip()
         if not re.search(r"[\s()*;'\"]", name):  # a statement has one of these

@@ -21,17 +21,17 @@ _OF_THREAD = re.compile(r"coalesce\((pid|tid), \(SELECT t\.\1 FROM thread t WHER
 _NAMES = {"events": {"kind": "SELECT code, name FROM event_kind", "cause": "SELECT code, text FROM event_cause"},
           "allocations": {"domain": "SELECT code, name FROM domain", "source": "SELECT code, text FROM event_cause"}}
 BASES = {"events": "event", "event": "event", "allocations": "allocation", "allocation": "allocation"}
-KEYS = {"event": "seq", "allocation": "id"}
+KEYS = {"allocation": "id"}  # events are put together of rows that have other keys
 
 
 class Plan(NamedTuple):
     """How to read a view: rows of `sql`, each batch through `finish`. key: an integer column by which parts are
-    read quickly."""
+    read quickly; None: there is none, and rows come in no order."""
 
     sql: str
     types: str
     finish: Callable[[pyarrow.RecordBatch], pyarrow.RecordBatch]
-    key: str
+    key: str | None
 
 
 def plan(trace: Trace, view: str) -> Plan | None:
@@ -43,7 +43,7 @@ def plan(trace: Trace, view: str) -> Plan | None:
                             (base,))[1]).get(base, "")
     body = re.sub(r"^CREATE VIEW \w+ AS\s+", "", text)
     body, changed = _OF_THREAD.subn(r"\1", body)
-    parts = re.split(r"\s+FROM ", body)
+    parts = re.split(r"\s+FROM ", body, maxsplit=1)
     if changed != 2 or len(parts) != 2:
         return None
     head, tail = parts
@@ -52,7 +52,8 @@ def plan(trace: Trace, view: str) -> Plan | None:
     sql = f"SELECT *{extra} FROM ({head}, thread_id AS \"of thread\" FROM {tail})" + (" WHERE domain <> 7" if view
                                                                                       == "allocations" else "")
     # The key is the table's own number: SQLite walks the rows in its order.
-    return Plan(sql, "l" * (len(trace._columns(base)) + 1 + bool(extra)), _finisher(trace, view, columns), KEYS[base])
+    return Plan(sql, "l" * (len(trace._columns(base)) + 1 + bool(extra)), _finisher(trace, view, columns),
+                KEYS.get(base))
 
 
 class _Table:

@@ -98,14 +98,14 @@ class Parquet(recording.Case):
         path = os.path.join(self.folder, "gaps.db")
         shutil.copy(self.path, path)
         with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE event_row SET seq = seq + 10000000 WHERE seq > 500")
-            connection.execute("DELETE FROM event_row WHERE seq % 7 = 0")
+            connection.execute("UPDATE allocation_row SET id = id + 10000000 WHERE id > 500")
+            connection.execute("DELETE FROM allocation_row WHERE id % 7 = 0")
         connection.close()
         for jobs in (1, 3):
             out = os.path.join(self.folder, f"jobs{jobs}")
-            varve.to_parquet(path, out, ["events"], jobs=jobs)
-            self.assert_rows(pandas.read_parquet(os.path.join(out, "view=events"), dtype_backend="numpy_nullable"),
-                             "events", path)
+            varve.to_parquet(path, out, ["allocations"], jobs=jobs)
+            self.assert_rows(pandas.read_parquet(os.path.join(out, "view=allocations"),
+                                                 dtype_backend="numpy_nullable"), "allocations", path)
         names = [name for _, _, names in os.walk(out) for name in names]
         self.assertGreater(len(names), 1)
 

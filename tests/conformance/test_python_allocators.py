@@ -64,7 +64,7 @@ class PythonAllocators(recording.Case):
 
     def record_script(self, *arguments, options=(), status=0, **more):
         outcome = self.record(sys.executable, self.script, *arguments, status=status,
-                              options=["--force", "--python-allocators", *options], **more)
+                              options=["--force", "--python-allocators", "--keep", "events", *options], **more)
         self.assertEqual(outcome.out, "1801\n")
         self.assert_recording(may_know_unknown=True)
 
@@ -127,7 +127,7 @@ class PythonAllocators(recording.Case):
                          "def both(kept):\n    for n in range(200):\n"
                          "        kept.append((bytes(100 + n), bytes(5000 + n), malloc(3000)))\n"
                          "kept = []\nboth(kept)\nboth([])\n")
-        self.record(sys.executable, self.script, options=["--python-allocators", "--force"])
+        self.record(sys.executable, self.script, options=["--python-allocators", "--keep", "events", "--force"])
         self.open()
         of = ("FROM allocation a JOIN callsite c ON c.id = a.callsite_id JOIN symbol s ON s.id = c.user_symbol_id"
               f" WHERE s.file = '{self.script}' AND s.line = 4")
@@ -169,7 +169,8 @@ class PythonAllocators(recording.Case):
 
     def test_without_the_environment(self):
         """-I ignores variables of the environment; PYTHONMALLOC takes the hooks' place, and nothing is recorded."""
-        self.record(sys.executable, "-I", self.script, options=["--force", "--python-allocators", "--stacks", "none"])
+        self.record(sys.executable, "-I", self.script, options=["--force", "--python-allocators", "--keep", "events",
+                                                                "--stacks", "none"])
         self.assert_recording(may_know_unknown=True)
         self.assertGreater(self.one("SELECT allocations FROM total WHERE domain = 'python'"), 5000)
         self.record_script(env={**os.environ, "PYTHONMALLOC": "malloc"})
@@ -178,9 +179,30 @@ class PythonAllocators(recording.Case):
     def test_others_hooks(self):
         """tracemalloc sets hooks of its own, and takes them back."""
         code = "import tracemalloc\ntracemalloc.start()\nx = [object() for _ in range(1000)]\ntracemalloc.stop()\ndel x"
-        self.record(sys.executable, "-c", code, options=["--python-allocators"])
+        self.record(sys.executable, "-c", code, options=["--python-allocators", "--keep", "events"])
         self.assert_recording(may_know_unknown=True)
         self.assert_replayed()
+
+    def test_lasting(self):
+        """By default what is freed at once has no row; its figures are those of a recording that has all rows."""
+        lines = ("SELECT user_function, user_line, allocations, bytes, live_allocations, live_bytes FROM line_total"
+                 " WHERE domain = 'python' AND user_file = ? AND user_function IN ('nodes', '<listcomp>', 'grow')"
+                 " ORDER BY 1, 2")
+        short = ("SELECT count(*) FROM allocation a JOIN leak_moment m ON m.process_id = a.process_id WHERE a.domain IN"
+                 " (1, 9) AND a.free_requested_seq - a.alloc_seq <= 4096 AND NOT (a.alloc_ns <= m.at_ns AND a.free_ns >"
+                 " m.at_ns)")
+        self.record_script()
+        whole, rows = self.sql(lines, self.script), self.one("SELECT count(*) FROM allocation")
+        self.assertGreater(self.one(short), rows / 2)
+        self.record(sys.executable, self.script, options=["--force", "--python-allocators"])
+        self.open()
+        self.assertEqual(self.one("SELECT value FROM meta WHERE key = 'keep'"), "lasting")
+        self.assertEqual(self.one(short), 0)
+        self.assertEqual(self.sql(lines, self.script), whole)
+        self.assertLess(self.one("SELECT count(*) FROM allocation"), rows / 2)
+        self.assertLess(self.one("SELECT count(*) FROM allocation"), self.one(
+            "SELECT sum(allocations) FROM total WHERE domain IN ('heap', 'python')"))
+        self.assertIn("freed within 4096 events", self.varve("report", self.path).out.replace("\n            ", " "))
 
     def test_program_unharmed(self):
         """Tests of the interpreter's own, where it has them."""

@@ -528,6 +528,12 @@ struct ring_reader {
     uint64_t piece_offset; /* of the next block to be looked at */
 };
 
+/* Its events that are in the database, or will be with the next commit. */
+static inline uint64_t ring_reader_stored(const struct ring_reader *reader)
+{
+    return reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable;
+}
+
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
                      struct traced_process *process, uint32_t index);
 void ring_reader_close(struct ring_reader *reader);

@@ -125,7 +125,7 @@ static int rows_store(struct collector *collector, struct varve_message *message
     return error;
 }
 
-/* Events that were taken and can't be derived again: they are not kept, or their log is gone. */
+/* Events that were taken, are not kept, and had been added to totals that died with their collector. */
 static int count_forgotten(struct collector *collector)
 {
     int64_t taken = 0;
@@ -159,7 +159,9 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
         collector->kept_events = (uint64_t)value;
         error = rows_store(collector, message);
     }
-    VARVE_THEN(error, count_forgotten(collector));
+    if (error == VARVE_OK && collector->keep == VARVE_KEEP_TOTALS) {
+        error = count_forgotten(collector);
+    }
     VARVE_THEN(error, keep_apply(collector));
     return error;
 }

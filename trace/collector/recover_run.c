@@ -35,6 +35,8 @@ struct replay {
     struct varve_message *message;
     varve_collect_progress progress;
     void *progress_context;
+    uint64_t *events; /* read back, by thread */
+    size_t event_limit;
 };
 
 static int take_position(void *context, const struct store_ring_position *position)
@@ -116,6 +118,10 @@ static int begin_clock(struct collector *collector)
 static int recover_run_take_event(void *context, struct event *event, bool is_held)
 {
     struct replay *replay = context;
+    if (!ARRAY_COVER(replay->events, replay->event_limit, event->thread_id)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    replay->events[event->thread_id]++;
     replay->collector->seq = event->seq;
     if (event->ts_ns > 0 && (uint64_t)event->ts_ns > replay->collector->newest_ts_ns) {
         replay->collector->newest_ts_ns = (uint64_t)event->ts_ns;
@@ -126,6 +132,32 @@ static int recover_run_take_event(void *context, struct event *event, bool is_he
     int error = derive_event(replay->collector->derive, event, replay->message);
     if (error == VARVE_OK && is_held && derive_can_hold(replay->collector->derive, event)) {
         derive_hold(replay->collector->derive, event);
+    }
+    return error;
+}
+
+/* Events of a thread that were stored, and that the log has no more: it was cut, or is gone. */
+static uint64_t missing_of(const struct replay *replay, uint32_t thread_id, uint64_t stored)
+{
+    const uint64_t there = thread_id < replay->event_limit ? replay->events[thread_id] : 0;
+    return stored > there ? stored - there : 0;
+}
+
+static int count_missing(struct collector *collector, const struct replay *replay)
+{
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        struct ring_reader *reader = collector->readers[i];
+        reader->unreadable += missing_of(replay, reader->thread_id, ring_reader_stored(reader));
+    }
+    int error = VARVE_OK;
+    for (size_t i = 0; i < collector->known_count && error == VARVE_OK; i++) {
+        struct store_ring_position *known = &collector->known[i];
+        const uint64_t missing =
+            known->is_found ? 0 : missing_of(replay, known->thread_id, ring_position_stored(known));
+        known->unreadable += missing;
+        if (missing > 0 && known->is_final) {
+            error = store_thread_cut(collector->store, known->thread_id, missing);
+        }
     }
     return error;
 }
@@ -185,6 +217,10 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     VARVE_THEN(error, callsites_resume(collector->callsites, collector->store, message));
     VARVE_THEN(error, store_each_event(collector->store, recover_run_take_event, replay, message));
     VARVE_THEN(error, collect_keep_resume(collector, message));
+    if (error == VARVE_OK && collector->keep != VARVE_KEEP_TOTALS) {
+        error = count_missing(collector, replay);
+    }
+    free(replay->events);
     if (error == VARVE_OK) {
         end_ended(collector);
     }
@@ -436,7 +472,8 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
                           struct varve_message *message)
 {
     struct collector *collector = calloc(1, sizeof(*collector));
-    struct replay replay = {collector, message, progress, progress_context};
+    struct replay replay = {
+        .collector = collector, .message = message, .progress = progress, .progress_context = progress_context};
     memset(result, 0, sizeof(*result));
     if (collector == NULL) {
         return VARVE_ERROR_NO_MEMORY;

@@ -122,7 +122,7 @@ static struct ring_sums sums_of(const struct ring_reader *reader)
     uint64_t lost_folded = collect_plausible(__atomic_load_n(&ring->lost_folded, __ATOMIC_ACQUIRE));
     struct ring_sums sums = {
         .emitted = emitted + lost_folded + reader->unfolded + reader->orphans_read + reader->gap_rows,
-        .stored = reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable,
+        .stored = ring_reader_stored(reader),
         .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + lost_folded + reader->unreadable +
                 reader->gaps,
         .damage = reader->damage,

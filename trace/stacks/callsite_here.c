@@ -99,7 +99,7 @@ static void (*attach_process)(void); /* atomic; NULL: there is no session */
  */
 static struct {
     _Alignas(CACHE_LINE_BYTES) unsigned generation; /* grows when an object was replaced or unloaded: part of hashes */
-    uint32_t epoch; /* grows where all of it is forgotten; not 0 once there is any */
+    uint32_t epoch;                                 /* grows where all of it is forgotten; not 0 once there is any */
     bool modules_changed;
     bool is_full; /* no new stack is kept */
     uint32_t limit;

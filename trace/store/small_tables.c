@@ -111,10 +111,13 @@ int rows_threads_read(struct store *store, struct varve_message *message)
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns)
 {
-    return ROWS_WRITE(
-        store, STATEMENT_THREAD_GONE, VALUE(position->thread_id),
-        VALUE(position->tail + position->spill_tail + position->orphans + position->unfolded - position->unreadable),
-        VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
+    return ROWS_WRITE(store, STATEMENT_THREAD_GONE, VALUE(position->thread_id), VALUE(ring_position_stored(position)),
+                      VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
+}
+
+int store_thread_cut(struct store *store, uint32_t thread_id, uint64_t events)
+{
+    return ROWS_WRITE(store, STATEMENT_THREAD_CUT, VALUE(thread_id), VALUE(events));
 }
 
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,

@@ -76,6 +76,12 @@ struct store_ring_position {
     bool is_found, is_damaged;
 };
 
+/* Events of it that are stored. */
+static inline uint64_t ring_position_stored(const struct store_ring_position *position)
+{
+    return position->tail + position->spill_tail + position->orphans + position->unfolded - position->unreadable;
+}
+
 /// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After
 /// an error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated. In a private
 /// database a thread does it, which is waited for before anything else is written but events: an error may come late,
@@ -163,6 +169,8 @@ int store_thread(struct store *store, const struct store_thread *row); /* insert
 /// Nothing more can be read of a ring: its row says what of it had been stored, and why that is all.
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns);
+/// Of the row of a thread that has ended, so many events that were stored can't be read any more.
+int store_thread_cut(struct store *store, uint32_t thread_id, uint64_t events);
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value);
 /// Add to the number of times that a program ran and could not be recorded.

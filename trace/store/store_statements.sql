@@ -17,6 +17,9 @@ SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?
 -- statement sql_thread_gone
 UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4, uncommitted = 0,
     damage = ?6, end_ns = ?5 WHERE id = ?1
+-- statement sql_thread_cut
+UPDATE thread SET stored = stored - ?2, lost = lost + ?2, unreadable = unreadable + ?2,
+    damage = coalesce(damage, 'cut') WHERE id = ?1
 -- statement sql_unrecorded
 INSERT INTO unrecorded_program VALUES (?, ?, ?) ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count
 -- statement sql_unrecorded_none

@@ -29,6 +29,7 @@
     X(RSS, "rss_sample", sql_row_replace)                         \
     X(THREAD, "thread", sql_row_replace)                          \
     X(THREAD_GONE, "thread", sql_thread_gone)                     \
+    X(THREAD_CUT, "thread", sql_thread_cut)                       \
     X(STAT, "stats", sql_row_replace)                             \
     X(ANCHOR, "clock_anchor", sql_row_replace)                    \
     X(UNRECORDED, "unrecorded_program", sql_unrecorded)           \
@@ -163,12 +164,12 @@ struct store {
     bool is_settled;  /* there is none any more, see store_settle */
     bool is_complete; /* found so when it was opened to be resumed */
     bool must_replay;
-    enum varve_keep keep;        /* see store_keep */
-    enum varve_keep keep_rows;   /* the last one with rows: of what was taken before */
-    bool has_derived;            /* derive_finish succeeded, in the open transaction */
-    uint64_t seq_last;           /* of the last event appended */
-    uint64_t pending;            /* events appended since the last commit */
-    struct event_log *event_log; /* NULL: events go straight into the image */
+    enum varve_keep keep;          /* see store_keep */
+    enum varve_keep keep_rows;     /* the last one with rows: of what was taken before */
+    bool has_derived;              /* derive_finish succeeded, in the open transaction */
+    uint64_t seq_last;             /* of the last event appended */
+    uint64_t pending;              /* events appended since the last commit */
+    struct event_log *event_log;   /* NULL: events go straight into the image */
     const uint32_t *callsite_rows; /* see store_callsite_rows; NULL: each is its own */
     size_t callsite_limit;
     struct store_threads threads;

@@ -35,11 +35,12 @@ static void fill_stacks(struct store *store)
     uint32_t symbols[SYMBOLS];
     for (uint32_t i = 0; i < SYMBOLS; i++) {
         symbols[i] = add_symbol(store, i);
+        assert_int_equal(store_stack_frame(store, i + 1, symbols[i], -1), VARVE_OK);
     }
     for (uint32_t node = 1; node <= NODES; node++) {
         uint32_t parent = (uint32_t)random_below(&random_state, node);
-        uint32_t symbol = symbols[random_below(&random_state, SYMBOLS)];
-        assert_int_equal(store_stack_node(store, node, parent, symbol, -1), VARVE_OK);
+        uint32_t frame = 1 + (uint32_t)random_below(&random_state, SYMBOLS);
+        assert_int_equal(store_stack_node(store, node, parent, frame), VARVE_OK);
     }
     for (uint32_t i = 1; i < CALLSITES; i++) { /* the last one has no row: some programs leave such call sites */
         uint32_t node = (uint32_t)random_below(&random_state, NODES + 1);
