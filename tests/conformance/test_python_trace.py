@@ -155,8 +155,8 @@ class Views(Case):
         connection.close()
         trace = varve.open(path)
         self.assertIsNone(wide.plan(trace, "event"))
-        self.assert_same(trace.arrow("events").slice(0, 50), self.rows(path, "SELECT * FROM events ORDER BY seq LIMIT 50"),
-                         "events")
+        self.assert_same(trace.arrow("events").slice(0, 50),
+                         self.rows(path, "SELECT * FROM events ORDER BY seq LIMIT 50"), "events")
 
     def test_names_that_are_repeated(self):
         """Two codes of one name are one category."""

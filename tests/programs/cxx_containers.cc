@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What C++ programs do: maps of strings, vectors that grow, lists and shared pointers, some kept and most dropped, below
-// calls of several depths. What a recording costs is measured by it (tests/bench/bench_cost.py).
+// What C++ programs do: maps of strings, vectors that grow, lists and shared pointers, some kept and most dropped,
+// below calls of several depths. What a recording costs is measured by it (tests/bench/bench_cost.py).
 //
 //   cxx_containers ROUNDS
 //

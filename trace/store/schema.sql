@@ -118,7 +118,9 @@ CREATE TABLE event_row(
     ts_ns INTEGER NOT NULL,
     kind INTEGER NOT NULL, --- event_kind.code
     cause INTEGER, --- event_cause.code
-    callsite_id INTEGER, --- [rows_callsite(store, event->callsite) if CALLSITE] who called: callsite.id; of a free: who freed; NULL: no stack
+    callsite_id INTEGER,
+        --- [rows_callsite(store, event->callsite) if CALLSITE] who called: callsite.id; of a free: who freed; NULL: no
+        --- stack
     id INTEGER,
         --- [event->id if ID] number of the allocation, storage, segment or phase: equal for the allocation and its free
     addr INTEGER, --- [event->addr if ADDR] as event_kind.addr says of the kind
