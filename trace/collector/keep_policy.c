@@ -95,7 +95,7 @@ void collect_keep_rows(struct collector *collector)
 int collect_keep_check(struct collector *collector)
 {
     if (collector->bytes_max == 0 || collector->keep == VARVE_KEEP_TOTALS ||
-        store_bytes(collector->store) < collector->bytes_max) {
+        store_bytes(collector->store, collector->derive) < collector->bytes_max) {
         return VARVE_OK;
     }
     collector->keep = VARVE_KEEP_TOTALS;

@@ -185,7 +185,7 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
     char name[4096 + 64];
     if (error == VARVE_OK) {
         path_in(writer, "trace.db", name, sizeof(name));
-        error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
+        error = store_open(name, STORE_CREATE_DIRECT, &writer->store, message);
     }
     VARVE_THEN(error, thread_write(writer, 1));
     if (error == VARVE_OK) {

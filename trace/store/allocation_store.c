@@ -118,11 +118,13 @@ static bool allocation_store_is_over(const struct scratch_row *row, const struct
 }
 
 /* What is freed so soon is over when its row is due (ALLOCATIONS_BEHIND). */
-static bool row_is_left_out(const struct store *store, const struct scratch_row *row)
+static bool row_is_left_out(const struct store *store, const struct derive *derive, uint64_t id,
+                            const struct scratch_row *row)
 {
     bool is_short = domain_holds_events(row->domain) && row->free_seq != 0 && !row->is_waiting &&
                     row->free_seq - row->alloc_seq <= VARVE_SHORT_EVENTS;
-    return store->keep == VARVE_KEEP_TOTALS || (store->keep_rows == VARVE_KEEP_LASTING && is_short);
+    return (store->keep == VARVE_KEEP_TOTALS && id >= derive->forgets_from) ||
+           (store->keep_rows == VARVE_KEEP_LASTING && is_short);
 }
 
 /* The next row goes into the image, whether it is over or not; false if there is no space or memory, or its call site
@@ -134,7 +136,7 @@ static bool allocation_store_row_pass(struct store *store, struct derive *derive
     struct scratch_row *row = &derive->scratch.rows[id - 1];
     const struct scratch_block *more = block_follow(derive, id, &state->block);
     bool is_final = is_end || allocation_store_is_over(row, more);
-    if (row_is_left_out(store, row) && !derive_row_is_left(derive, row)) {
+    if (row_is_left_out(store, derive, id, row) && !derive_row_is_left(derive, row)) {
         row->is_stored = true; /* as far as it ever is */
         state->passed = id;
         return true;
@@ -155,16 +157,21 @@ static bool allocation_store_row_pass(struct store *store, struct derive *derive
     return true;
 }
 
+/* The last row that may go: of totals those from before they were all that is kept. */
+static uint64_t gather_last(const struct store *store, const struct derive *derive, uint64_t behind)
+{
+    const uint64_t last = derive->scratch.count > behind ? derive->scratch.count - behind : 0;
+    const uint64_t kept = derive->forgets_from > 0 ? derive->forgets_from - 1 : 0;
+    return store->keep == VARVE_KEEP_TOTALS && kept < last ? kept : last;
+}
+
 bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
-    if (store->keep == VARVE_KEEP_TOTALS || store->is_private) {
-        return true;
-    }
-    while (store->allocations.passed + behind < derive->scratch.count &&
-           image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS &&
+    const uint64_t last = store->is_private ? 0 : gather_last(store, derive, behind);
+    while (store->allocations.passed < last && image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS &&
            allocation_store_row_pass(store, derive, false)) {
     }
-    return store->allocations.passed + behind >= derive->scratch.count;
+    return store->allocations.passed >= last;
 }
 
 /* ---- the end ---- */

@@ -363,9 +363,16 @@ static int write_keyframe(void *context, const struct derive_keyframe *keyframe,
                      VALUE(keyframe->process_id), VALUE(keyframe->device), data, LADDER_VALUES(&keyframe->ladder));
 }
 
+/* Rows that name events, where these have rows. */
+static bool names_events(const struct writer *writer)
+{
+    return writer->store->keep_rows != VARVE_KEEP_ALLOCATIONS;
+}
+
 static int write_keyframes(const struct writer *writer)
 {
-    return keyframes_each(writer->derive, write_keyframe, (void *)writer, writer->message);
+    return !names_events(writer) ? VARVE_OK
+                                 : keyframes_each(writer->derive, write_keyframe, (void *)writer, writer->message);
 }
 
 /* ---- the CUDA API ---- */
@@ -452,7 +459,9 @@ static int derived_tables_write_event(void *context, uint64_t seq, unsigned kind
 
 static int derived_tables_write_events(const struct writer *writer)
 {
-    return seqs_each(&writer->derive->calls->events, derived_tables_write_event, (void *)writer, writer->message);
+    return !names_events(writer)
+               ? VARVE_OK
+               : seqs_each(&writer->derive->calls->events, derived_tables_write_event, (void *)writer, writer->message);
 }
 
 /* ---- rematerialization ---- */
@@ -537,7 +546,9 @@ static int write_remat_event(void *context, uint64_t seq, unsigned tag)
 
 static int write_remat_events(const struct writer *writer)
 {
-    return seqs_each(&writer->derive->remat->events, write_remat_event, (void *)writer, writer->message);
+    return !names_events(writer)
+               ? VARVE_OK
+               : seqs_each(&writer->derive->remat->events, write_remat_event, (void *)writer, writer->message);
 }
 
 /* ---- all of it ---- */

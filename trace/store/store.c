@@ -10,6 +10,7 @@
 #include "trace/event_list.h"
 #include "trace/model/domain.h"
 #include "trace/model/model_event.h"
+#include "trace/model/model_state.h"
 #include "trace/record.h"
 #include "trace/model/derive.h"
 #include "trace/store/event_log.h"
@@ -62,8 +63,9 @@ static const uint8_t event_uses[256] = {VARVE_EVENT_LIST(USE_ROW)};
 
 #define LOG_SUFFIX "-events"
 
-/* What the row of an event that no allocation holds takes, about. */
+/* What a row takes, about. */
 #define EVENT_ROW_BYTES 40U
+#define ALLOCATION_ROW_BYTES 45U
 
 /* Sizes beyond 63 bits are requests that failed; the largest integer stands for them. */
 static int64_t size_column(uint64_t size)
@@ -190,12 +192,14 @@ void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit
     store->callsite_limit = limit;
 }
 
-uint64_t store_bytes(struct store *store)
+uint64_t store_bytes(struct store *store, const struct derive *derive)
 {
     int64_t bytes = 0;
     (void)store_wait(store, NULL);
     (void)schema_query(store->db, store->path, sql_bytes, &bytes, NULL);
-    return (uint64_t)bytes + (store->event_log != NULL ? event_log_waiting(store->event_log) * EVENT_ROW_BYTES : 0);
+    const uint64_t events = store->event_log != NULL ? event_log_waiting(store->event_log) : 0;
+    const uint64_t allocations = derive->scratch.count - store->allocations.passed;
+    return (uint64_t)bytes + events * EVENT_ROW_BYTES + allocations * ALLOCATION_ROW_BYTES;
 }
 
 void store_continue_at(struct store *store, uint64_t seq)
@@ -446,7 +450,7 @@ static int log_begin(struct store *store, enum store_mode mode, struct varve_mes
     char path[4096 + 16];
     int64_t bytes = 0;
     snprintf(path, sizeof(path), "%s" LOG_SUFFIX, store->path);
-    if (mode == STORE_CREATE) {
+    if (mode != STORE_RESUME) {
         return event_log_create(path, &store->event_log, message);
     }
     int error = schema_query(store->db, store->path, sql_log_bytes, &bytes, message);
@@ -471,13 +475,13 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
     }
     store->lock_fd = -1;
-    store->is_private = mode == STORE_CREATE_PRIVATE;
+    store->is_private = mode == STORE_CREATE_PRIVATE || mode == STORE_CREATE_DIRECT;
     schema_configure();
     bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
     VARVE_THEN(error, store_database_open(store, message));
     VARVE_THEN(error, database_begin(store, mode, message));
-    if (error == VARVE_OK && !store->is_private && !store->is_complete) {
+    if (error == VARVE_OK && mode != STORE_CREATE_DIRECT && !store->is_complete) {
         error = log_begin(store, mode, message);
     }
     if (error != VARVE_OK) {

@@ -23,7 +23,8 @@ enum store_mode {
     STORE_CREATE, /* the file must not exist */
     /* The same, and nobody reads it or wants it before store_finish: the first error leaves it useless. */
     STORE_CREATE_PRIVATE,
-    STORE_RESUME, /* a recording whose collector died: continue it */
+    STORE_CREATE_DIRECT, /* the same, and call sites have their rows before events name them: these need no log */
+    STORE_RESUME,        /* a recording whose collector died: continue it */
 };
 
 /// Owner of the result: the caller, until store_close. Errors: VARVE_ERROR_BUSY if another collector writes
@@ -50,8 +51,8 @@ void store_keep(struct store *store, enum varve_keep keep);
 /// not below wait, see allocations_gather. Borrowed until the next call, or store_close. At first each gets its own
 /// number.
 void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit);
-/// The database, so far as it is committed.
-uint64_t store_bytes(struct store *store);
+/// The database, so far as it is committed, and about what the rows will take that are due.
+uint64_t store_bytes(struct store *store, const struct derive *derive);
 /// After STORE_RESUME: events up to this one were taken, whether there are rows of them or not.
 void store_continue_at(struct store *store, uint64_t seq);
 

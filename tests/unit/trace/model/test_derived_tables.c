@@ -514,7 +514,7 @@ static void scene_resume(struct scene *scene)
 
 static void scene_begin(struct scene *scene)
 {
-    enum store_mode mode = scene->way == WAY_PRIVATE ? STORE_CREATE_PRIVATE : STORE_CREATE;
+    enum store_mode mode = scene->way == WAY_PRIVATE ? STORE_CREATE_DIRECT : STORE_CREATE;
     unlink("trace.db");
     struct varve_message message;
     assert_int_equal(store_open("trace.db", mode, &scene->store, &message), VARVE_OK);

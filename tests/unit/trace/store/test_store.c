@@ -739,7 +739,7 @@ STORE_TEST(test_events_wait_for_a_commit)
 {
     uint64_t seq = 0;
     int code = VARVE_OK;
-    open_as(STORE_CREATE_PRIVATE);
+    open_as(STORE_CREATE_DIRECT);
     while (code == VARVE_OK) {
         struct event event = heap_event(++seq);
         code = store_append(fixture->store, fixture->derive, &event, &fixture->message);
