@@ -174,7 +174,9 @@ struct curve *curve_join(const struct curve_part *parts, size_t count)
             end, (struct amount){(double)part->made, (double)part->end.allocations, (double)part->end.bytes}, 1);
     }
     if (has_memory) {
-        qsort(turns.turns, turns.count, sizeof(*turns.turns), compare_turns);
+        if (turns.count > 1) {
+            qsort(turns.turns, turns.count, sizeof(*turns.turns), compare_turns);
+        }
         turns_walk(&turns, curve, end);
     } else {
         free(curve);

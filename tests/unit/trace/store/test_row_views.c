@@ -201,8 +201,8 @@ TEST(test_plans)
         "SELECT * FROM event_own WHERE seq = 5",
         "SELECT * FROM event_own WHERE seq > 5 AND seq <= 9 AND kind BETWEEN 1 AND 9 ORDER BY seq",
         "SELECT max(seq) FROM event_own",
-        "SELECT e.* FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON "
-        "t.id = e.thread_id",
+        ("SELECT e.* FROM device_event d CROSS JOIN event_own e ON e.seq = d.seq LEFT JOIN thread t ON "
+         "t.id = e.thread_id"),
         "SELECT o.seq, e.size FROM oom o LEFT JOIN event_own e ON e.seq = o.seq",
         "SELECT e.kind, count(*) FROM oom o JOIN event_own e ON e.seq = o.seq GROUP BY e.kind",
         "SELECT * FROM allocation WHERE id = 5",
@@ -230,8 +230,8 @@ TEST(test_plans_of_frames)
         "SELECT * FROM event_own JOIN frame USING (callsite_id) WHERE seq = 3",
         "SELECT * FROM frame JOIN event_own USING (callsite_id) WHERE seq = 3",
         "SELECT * FROM frame WHERE callsite_id IN (1, 2)",
-        "SELECT * FROM event_own e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE "
-        "f.callsite_id = e.callsite_id)",
+        ("SELECT * FROM event_own e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE "
+         "f.callsite_id = e.callsite_id)"),
         "SELECT (SELECT max(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event_own e WHERE seq = 3",
     };
     sqlite3 *db = database_make();
