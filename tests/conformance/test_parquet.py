@@ -98,7 +98,7 @@ class Parquet(recording.Case):
         path = os.path.join(self.folder, "gaps.db")
         shutil.copy(self.path, path)
         with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE allocation_row SET id = id + 10000000 WHERE id > 500")
+            connection.execute("UPDATE allocation_row SET id = id + 10000000 WHERE id > 50")
             connection.execute("DELETE FROM allocation_row WHERE id % 7 = 0")
         connection.close()
         for jobs in (1, 3):
