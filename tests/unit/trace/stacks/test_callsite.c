@@ -246,7 +246,7 @@ TEST(test_python_shared)
     enum { ROUNDS = 600, FRAMES = 12 };
     static struct capture captures[ROUNDS];
     static unsigned kept[ROUNDS][FRAMES], counts[ROUNDS];
-    static char names[FRAMES][8];
+    static char names[FRAMES][12];
     unsigned numbers[FRAMES] = {0}; /* of what each frame does, outermost first */
     uint64_t random = 1;
     assert_int_equal(callsite_attach(test_file("shared"), SESSION_STACKS_ALL, 64), VARVE_OK);
