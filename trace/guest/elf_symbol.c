@@ -278,11 +278,13 @@ bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
     return false;
 }
 
-/* 0: nothing can be read there. */
+/* 0: nothing can be read there, or it is no part of the list any more: the one before it leads elsewhere. */
 static uint64_t map_hash(const struct link_map *at, const struct link_map **next_out)
 {
-    struct link_map map;
-    if (at == NULL || !recorder_read_memory(&map, (uintptr_t)at, sizeof(map))) {
+    struct link_map map, before;
+    if (at == NULL || !recorder_read_memory(&map, (uintptr_t)at, sizeof(map)) ||
+        (map.l_prev != NULL &&
+         (!recorder_read_memory(&before, (uintptr_t)map.l_prev, sizeof(before)) || before.l_next != at))) {
         return 0;
     }
     const uint64_t words[] = {map.l_addr, (uintptr_t)map.l_name, (uintptr_t)map.l_ld, (uintptr_t)map.l_prev};

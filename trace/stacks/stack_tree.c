@@ -169,7 +169,7 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     }
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t frame = outside_in[i];
-        tree->count++;
+        __atomic_store_n(&tree->count, tree->count + 1, __ATOMIC_RELAXED); /* read by stack_tree_fetch */
         *node_at(tree, tree->count) = (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
         *table_free_slot(tree, hashes[i]) = stack_tree_tag_of(hashes[i]) | tree->count;
         path->nodes[path->count++] = above = tree->count;

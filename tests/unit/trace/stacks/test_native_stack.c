@@ -809,7 +809,8 @@ TEST(test_objects)
     assert_false(elf_list_end_is(&without_library));
     elf_list_end_note(&without_library);
     assert_true(elf_list_end_is(&without_library));
-    library = dlopen(VARVE_BUILD_DIR "/programs/lib_callback.so", RTLD_NOW);
+    static const char path[] = VARVE_BUILD_DIR "/programs/lib_callback.so";
+    library = dlopen(path, RTLD_NOW);
     assert_non_null(library);
     void *function = dlsym(library, "lib_callback_call");
     assert_non_null(function);
@@ -820,7 +821,8 @@ TEST(test_objects)
     assert_true(elf_list_end_is(&with_library));
     assert_false(elf_list_end_is(&without_library));
     assert_int_equal(dlclose(library), 0);
-    assert_false(elf_list_end_is(&with_library));
+    /* under ThreadSanitizer it stays */
+    assert_int_equal(elf_list_end_is(&with_library), dlopen(path, RTLD_NOW | RTLD_NOLOAD) != NULL);
     loaded_object_forget();
     object_expect((uintptr_t)function);
     object_expect((uintptr_t)dladdr);
