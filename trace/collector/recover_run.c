@@ -118,10 +118,6 @@ static int begin_clock(struct collector *collector)
 static int recover_run_take_event(void *context, struct event *event, bool is_held)
 {
     struct replay *replay = context;
-    if (!ARRAY_COVER(replay->events, replay->event_limit, event->thread_id)) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    replay->events[event->thread_id]++;
     replay->collector->seq = event->seq;
     if (event->ts_ns > 0 && (uint64_t)event->ts_ns > replay->collector->newest_ts_ns) {
         replay->collector->newest_ts_ns = (uint64_t)event->ts_ns;
@@ -129,11 +125,16 @@ static int recover_run_take_event(void *context, struct event *event, bool is_he
     if (replay->progress != NULL && event->seq % 65536 == 0) {
         replay->progress(replay->progress_context, "reading", event->seq, 0);
     }
-    int error = derive_event(replay->collector->derive, event, replay->message);
-    if (error == VARVE_OK && is_held && derive_can_hold(replay->collector->derive, event)) {
+    VARVE_TRY(
+        derive_event(replay->collector->derive, event, replay->message)); /* a number that is too large ends here */
+    if (!ARRAY_COVER(replay->events, replay->event_limit, event->thread_id)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    replay->events[event->thread_id]++;
+    if (is_held && derive_can_hold(replay->collector->derive, event)) {
         derive_hold(replay->collector->derive, event);
     }
-    return error;
+    return VARVE_OK;
 }
 
 /* Events of a thread that were stored, and that the log has no more: it was cut, or is gone. */

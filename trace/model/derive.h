@@ -29,7 +29,7 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
 /// Could the row of its allocation hold all of this event, which was taken last? Its thread and process are those that
 /// `derive` has of the thread.
 bool derive_can_hold(const struct derive *derive, const struct event *event);
-/// It does from here on: event_alloc or event_free of the row (view event) gives it back.
+/// It does from here on: view event has it from the row.
 void derive_hold(struct derive *derive, const struct event *event);
 
 /// True if `event` allocates an address that is still live in its process, or frees one that is not: then the
