@@ -9,6 +9,7 @@
  */
 #include "trace/model/derive.h"
 
+#include "base/file_whole.h"
 #include "base/error.h"
 #include "trace/model/layout_state.h"
 #include "trace/model/model_state.h"
@@ -37,36 +38,6 @@ static bool keyframes_open(struct derive *derive)
     return keyframes->fd >= 0;
 }
 
-static bool write_whole(int fd, const void *data, size_t bytes, uint64_t offset)
-{
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t done = pwrite(fd, from, bytes, (off_t)offset);
-        if (done <= 0) {
-            return false;
-        }
-        from += done;
-        bytes -= (size_t)done;
-        offset += (uint64_t)done;
-    }
-    return true;
-}
-
-static bool read_whole(int fd, void *data, size_t bytes, uint64_t offset)
-{
-    char *to = data;
-    while (bytes > 0) {
-        ssize_t done = pread(fd, to, bytes, (off_t)offset);
-        if (done <= 0) {
-            return false;
-        }
-        to += done;
-        bytes -= (size_t)done;
-        offset += (uint64_t)done;
-    }
-    return true;
-}
-
 /* `at` moves on by what was written. */
 static bool keyframe_put(const struct derive *derive, struct derive_keyframe *head, const struct varve_layout *layout,
                          uint64_t *at)
@@ -77,7 +48,7 @@ static bool keyframe_put(const struct derive *derive, struct derive_keyframe *he
     }
     head->bytes = layout != NULL ? layout_encode(layout, data + sizeof(*head)) : 0;
     memcpy(data, head, sizeof(*head));
-    bool is_written = write_whole(derive->keyframes.fd, data, sizeof(*head) + head->bytes, *at);
+    bool is_written = file_write_whole(derive->keyframes.fd, data, sizeof(*head) + head->bytes, *at);
     free(data);
     *at += sizeof(*head) + head->bytes;
     return is_written;
@@ -189,7 +160,7 @@ int keyframes_each(const struct derive *derive,
     int error = VARVE_OK;
     for (uint64_t i = 0; i < derive->keyframes.count && error == VARVE_OK; i++) {
         struct derive_keyframe head;
-        if (!read_whole(derive->keyframes.fd, &head, sizeof(head), at)) {
+        if (!file_read_whole(derive->keyframes.fd, &head, sizeof(head), at)) {
             return varve_message_set(message, VARVE_ERROR_IO, "cannot read keyframes again");
         }
         at += sizeof(head);
@@ -197,7 +168,7 @@ int keyframes_each(const struct derive *derive,
         if (bytes == NULL) {
             return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a keyframe");
         }
-        if (!read_whole(derive->keyframes.fd, bytes, head.bytes, at)) {
+        if (!file_read_whole(derive->keyframes.fd, bytes, head.bytes, at)) {
             error = varve_message_set(message, VARVE_ERROR_IO, "cannot read keyframes again");
         } else {
             error = take(context, &head, head.process_id != 0 ? bytes : NULL);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file_error.h"
+#include "base/file_whole.h"
 #include "base/grown_array.h"
 #include "trace/format/ring_format.h"
 #include "trace/model/domain.h"
@@ -270,13 +271,8 @@ int event_log_flush(struct event_log *log, struct varve_message *message)
     if (log->filled->head.events > 0 && batch_end(log) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for events");
     }
-    for (size_t done = 0; done < log->pending_bytes;) {
-        ssize_t bytes =
-            pwrite(log->fd, log->pending + done, log->pending_bytes - done, (off_t)(log->bytes + (uint64_t)done));
-        if (bytes < 0 && errno != EINTR) {
-            return varve_message_set(message, file_error(errno), "%s: cannot write: %s", log->path, strerror(errno));
-        }
-        done += bytes > 0 ? (size_t)bytes : 0;
+    if (!file_write_whole(log->fd, log->pending, log->pending_bytes, log->bytes)) {
+        return varve_message_set(message, file_error(errno), "%s: cannot write: %s", log->path, strerror(errno));
     }
     log->bytes += log->pending_bytes;
     log->pending_bytes = 0;
@@ -294,18 +290,6 @@ uint64_t event_log_waiting(const struct event_log *log)
 }
 
 /* ---- reading ---- */
-
-static bool log_read(const struct event_log *log, void *to, size_t bytes, uint64_t offset)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t now = pread(log->fd, (char *)to + done, bytes - done, (off_t)(offset + done));
-        if (now == 0 || (now < 0 && errno != EINTR)) {
-            return false;
-        }
-        done += now > 0 ? (size_t)now : 0;
-    }
-    return true;
-}
 
 static size_t parts_bytes(const struct batch_head *head)
 {
@@ -353,7 +337,8 @@ static int batch_read(struct event_log *log, uint64_t offset, bool only_rest, st
                       struct varve_message *message)
 {
     struct batch_head *head = &batch->head;
-    if (log->bytes - offset < sizeof(*head) || !log_read(log, head, sizeof(*head), offset) || !head_is_sound(head)) {
+    if (log->bytes - offset < sizeof(*head) || !file_read_whole(log->fd, head, sizeof(*head), offset) ||
+        !head_is_sound(head)) {
         return log_is_damaged(log, offset, message);
     }
     const size_t bytes = parts_bytes(head) + head->packed;
@@ -366,7 +351,7 @@ static int batch_read(struct event_log *log, uint64_t offset, bool only_rest, st
     if (!ARRAY_GROW(log->buffer, log->buffer_capacity, bytes)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for events");
     }
-    if (!log_read(log, log->buffer, bytes, offset + sizeof(*head))) {
+    if (!file_read_whole(log->fd, log->buffer, bytes, offset + sizeof(*head))) {
         return log_is_damaged(log, offset, message);
     }
     const uint8_t *at = part_take(batch->origins, log->buffer, head->origins * sizeof(batch->origins[0]));
