@@ -120,52 +120,6 @@ static bool refresh_readers(struct collector *collector, uint64_t *bound)
     return is_tight;
 }
 
-static bool commit_is_due(const struct collector *collector, bool is_tight, uint64_t now_ns)
-{
-    if (collector->is_store_full) {
-        return now_ns - collector->first_pending_ns > COMMIT_EVERY_NS;
-    }
-    return collector->first_pending_ns != 0 && (is_tight || collector_pending(collector) >= COMMIT_EVENTS ||
-                                                now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
-}
-
-int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
-{
-    uint64_t now_ns = monotonic_ns();
-    *moved_out = 0;
-    collector->is_draining = drain;
-    keep_house(collector, now_ns);
-    advance_round_ticks(collector, now_ns);
-    uint64_t bound = UINT64_MAX;
-    int error = collect_processes_discover(collector, &bound);
-    if (error != VARVE_OK) {
-        return varve_message_set(message, error, "cannot follow a process or ring: %s", varve_strerror(error));
-    }
-    collect_execs_take(collector);
-    collect_sink_round(collector);
-    bool is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
-    collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
-    if (drain) {
-        collector->watermark = collect_files_bound(collector);
-    }
-    if (!collector->is_store_full) {
-        error = merge_run(collector, moved_out, message);
-        if (error == VARVE_ERROR_FULL) {
-            collector->is_store_full = true;
-        } else if (error != VARVE_OK) {
-            return error;
-        }
-    }
-    if (*moved_out > 0 && collector->first_pending_ns == 0) {
-        collector->first_pending_ns = now_ns;
-    }
-    if (commit_is_due(collector, is_tight, now_ns) || (drain && *moved_out == 0)) {
-        error = collector_commit(collector, message);
-        return error == VARVE_ERROR_FULL && !drain ? VARVE_OK : error;
-    }
-    return collect_processes_retire(collector);
-}
-
 bool collector_idle(struct collector *collector)
 {
     bool has_more = false;
@@ -224,8 +178,7 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         return VARVE_ERROR_NO_MEMORY;
     }
     size_t count = gather_positions(collector, positions);
-    int error = store_wait(collector->store, message);
-    VARVE_THEN(error, callsites_commit(collector->callsites, collector->store));
+    int error = callsites_commit(collector->callsites, collector->store);
     VARVE_THEN(error, store_anchors(collector));
     VARVE_THEN(error, collect_execs_store(collector));
     VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
@@ -236,25 +189,32 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         error = events_gather(collector->store, message);
         VARVE_THEN(error, store_commit(collector->store, positions, count, message));
     }
-    if (error == VARVE_OK) {
-        collector->directory.control->commits = ++collector->commits;
-    }
     free(positions);
     return error;
 }
 
-int collector_commit(struct collector *collector, struct varve_message *message)
+static int commit_failed(struct collector *collector, int error)
 {
-    int error = commit_store(collector, message);
-    if (error != VARVE_OK) {
-        collector->is_store_full = error == VARVE_ERROR_FULL;
-        collector->first_pending_ns = monotonic_ns();
-        return error;
+    collector->is_store_full = error == VARVE_ERROR_FULL;
+    collector->first_pending_ns = monotonic_ns();
+    return error;
+}
+
+/* Wait for the commit under way, and hand back what it made free. */
+static int commit_end(struct collector *collector, struct varve_message *message)
+{
+    if (!collector->is_committing) {
+        return VARVE_OK;
     }
+    int error = collector->is_unstored ? VARVE_OK : store_wait(collector->store, message);
+    if (error != VARVE_OK) {
+        return commit_failed(collector, error);
+    }
+    collector->is_committing = false;
     collector->is_store_full = false;
-    collector->first_pending_ns = 0;
-    collector->seq_committed = collector->seq;
+    collector->seq_committed = collector->seq_committing;
     if (!collector->is_unstored) {
+        collector->directory.control->commits = ++collector->commits;
         error = collect_keep_check(collector);
     }
     collect_execs_committed(collector);
@@ -263,6 +223,89 @@ int collector_commit(struct collector *collector, struct varve_message *message)
         ring_reader_release(collector->readers[i]);
     }
     return error == VARVE_OK ? collect_processes_retire(collector) : error;
+}
+
+static int commit_begin(struct collector *collector, struct varve_message *message)
+{
+    VARVE_TRY(commit_end(collector, message));
+    int error = commit_store(collector, message);
+    if (error != VARVE_OK) {
+        return commit_failed(collector, error);
+    }
+    collector->is_committing = true;
+    collector->first_pending_ns = 0;
+    collector->seq_committing = collector->seq;
+    collector->unlink_committing = collector->unlink_count;
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        ring_reader_commit(collector->readers[i]);
+    }
+    return VARVE_OK;
+}
+
+int collector_commit(struct collector *collector, struct varve_message *message)
+{
+    int error = commit_begin(collector, message);
+    return error == VARVE_OK ? commit_end(collector, message) : error;
+}
+
+/* While one is under way the next one waits, unless too much waits for it. */
+static int commit_step(struct collector *collector, bool is_due, struct varve_message *message)
+{
+    const bool is_busy =
+        collector->is_committing && !collector->is_unstored && store_is_committing(collector->store);
+    if (is_due && (!is_busy || collector->seq - collector->seq_committing >= 2 * COMMIT_EVENTS)) {
+        return commit_begin(collector, message);
+    }
+    return !is_busy && !collector->is_store_full ? commit_end(collector, message) : VARVE_OK;
+}
+
+static bool commit_is_due(const struct collector *collector, bool is_tight, uint64_t now_ns)
+{
+    if (collector->is_store_full) {
+        return now_ns - collector->first_pending_ns > COMMIT_EVERY_NS;
+    }
+    return collector->first_pending_ns != 0 && (is_tight || collector_pending(collector) >= COMMIT_EVENTS ||
+                                                now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
+}
+
+int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
+{
+    uint64_t now_ns = monotonic_ns();
+    *moved_out = 0;
+    collector->is_draining = drain;
+    keep_house(collector, now_ns);
+    advance_round_ticks(collector, now_ns);
+    uint64_t bound = UINT64_MAX;
+    int error = collect_processes_discover(collector, &bound);
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "cannot follow a process or ring: %s", varve_strerror(error));
+    }
+    collect_execs_take(collector);
+    collect_sink_round(collector);
+    bool is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
+    collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
+    if (drain) {
+        collector->watermark = collect_files_bound(collector);
+    }
+    if (!collector->is_store_full) {
+        error = merge_run(collector, moved_out, message);
+        if (error == VARVE_ERROR_FULL) {
+            collector->is_store_full = true;
+        } else if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    if (*moved_out > 0 && collector->first_pending_ns == 0) {
+        collector->first_pending_ns = now_ns;
+    }
+    if (drain && *moved_out == 0) {
+        return collector_commit(collector, message);
+    }
+    error = commit_step(collector, commit_is_due(collector, is_tight, now_ns), message);
+    if (error != VARVE_OK) {
+        return error == VARVE_ERROR_FULL && !drain ? VARVE_OK : error;
+    }
+    return collect_processes_retire(collector);
 }
 
 /* Processes that still live, or that nobody waited for, get their rows as they are. */

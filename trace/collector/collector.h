@@ -273,6 +273,7 @@ struct collector {
     uint32_t thread_count;        /* rings ever opened */
     uint64_t seq;
     uint64_t seq_committed;
+    uint64_t seq_committing; /* the commit under way goes up to it */
     uint64_t commits;                       /* of the database, those that it lost included */
     uint64_t watermark;                     /* of the present round */
     uint64_t round_ticks;                   /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
@@ -280,6 +281,7 @@ struct collector {
     uint64_t next_heartbeat_ns;
     char **unlinks; /* files of rings and processes that ended: removed once the commit with their rows is done */
     size_t unlink_count, unlink_capacity;
+    size_t unlink_committing; /* of these, the first ones, whose rows are in the commit under way */
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
     struct collect_rss rss;
@@ -302,6 +304,7 @@ struct collector {
     uint64_t bytes_max;    /* of the database, then it goes on with totals; 0: no limit */
     uint64_t kept_events;  /* before it did; 0: it has not */
     bool has_forgotten;    /* events before these were added up by a collector that died, and its sums are gone */
+    bool is_committing; /* a commit was begun, and what follows from its success was not done yet */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
@@ -333,8 +336,9 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
 bool collector_idle(struct collector *collector);
 /// Events that were taken and records that wait in rings and behind them, as the last round has seen them.
 uint64_t collector_events_known(const struct collector *collector);
-/// Events taken since the last commit.
+/// Events taken that are not known to be in the database.
 uint64_t collector_pending(const struct collector *collector);
+/// All that was taken is in the database when this returns VARVE_OK, and its space in the rings is free.
 int collector_commit(struct collector *collector, struct varve_message *message);
 /// Rounds without a watermark until nothing moves: every producer is dead or was asked to stop.
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
@@ -483,6 +487,12 @@ int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_mes
 
 struct ring_header;
 
+/* How far a ring was read. */
+struct ring_mark {
+    uint64_t read, spill_read, orphans_read;
+    uint32_t piece; /* those before it were read to their end */
+};
+
 struct ring_reader {
     struct traced_process *process;
     struct ring_header *ring;
@@ -493,7 +503,8 @@ struct ring_reader {
     int32_t tid;
     uint64_t read;                  /* ring records taken by the merge */
     uint64_t spill_read;            /* spilled records taken */
-    uint64_t stored;                /* read + spill_read at the last commit */
+    uint64_t stored;                /* of these and orphans_read, as of the last commit */
+    struct ring_mark committing;    /* what the commit under way holds */
     uint64_t head_seen, spill_seen; /* published, as of the last refresh */
     uint64_t resume_seen;           /* spilled records before this one are older than those in the ring */
     uint64_t last_ticks;            /* of the last record taken */
@@ -545,8 +556,9 @@ void ring_reader_refresh(struct ring_reader *reader);
 /// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.
 const struct varve_record *ring_reader_peek(struct ring_reader *reader, const struct session_directory *directory);
 void ring_reader_pop(struct ring_reader *reader);
-/// Hand the space of everything taken back to the producer, and remove pieces that hold nothing else: after the commit,
-/// never before.
+/// What was taken until now goes with the commit that begins.
+void ring_reader_commit(struct ring_reader *reader);
+/// Hand its space back to the producer, and remove pieces that hold nothing else: after that commit, never before.
 void ring_reader_release(struct ring_reader *reader);
 int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message);
 

@@ -407,7 +407,9 @@ static int record_run_collect(struct recording *recording, struct varve_message 
             nap_ns = NAP_MIN_NS;
         } else {
             sleep_until_something(recording, nap_ns);
-            nap_ns = nap_ns * 2 < NAP_MAX_NS ? nap_ns * 2 : NAP_MAX_NS;
+            /* Rings get their space back when a commit is over. */
+            const long longer_ns = nap_ns * 2 < NAP_MAX_NS ? nap_ns * 2 : NAP_MAX_NS;
+            nap_ns = recording->collector.is_committing ? NAP_MIN_NS : longer_ns;
         }
     }
 }

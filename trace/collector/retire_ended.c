@@ -164,7 +164,7 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
     return collector->is_unstored ? VARVE_OK : store_thread(collector->store, &row);
 }
 
-/* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
+/* Rows of what ends go with the next commit: the files they are made from must outlive it. */
 static void unlink_later(struct collector *collector, const char *name)
 {
     if (!ARRAY_GROW(collector->unlinks, collector->unlink_capacity, collector->unlink_count + 1)) {
@@ -176,11 +176,16 @@ static void unlink_later(struct collector *collector, const char *name)
 
 void collect_files_remove(struct collector *collector)
 {
-    for (size_t i = 0; i < collector->unlink_count; i++) {
+    const size_t gone = collector->unlink_committing;
+    for (size_t i = 0; i < gone; i++) {
         session_file_remove(&collector->directory, collector->unlinks[i]);
         free(collector->unlinks[i]);
     }
-    collector->unlink_count = 0;
+    collector->unlink_count -= gone;
+    collector->unlink_committing = 0;
+    if (collector->unlink_count > 0) {
+        memmove(collector->unlinks, collector->unlinks + gone, collector->unlink_count * sizeof(*collector->unlinks));
+    }
 }
 
 /* Its pieces went when the last of it was committed. */

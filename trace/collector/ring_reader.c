@@ -451,7 +451,7 @@ static void remove_piece(const struct ring_reader *reader, uint32_t piece)
 }
 
 /* Pieces that were read to their end; where the producer is back in the ring, or gone, the last one too. */
-static void release_pieces(struct ring_reader *reader)
+static void leave_pieces(struct ring_reader *reader)
 {
     uint32_t ended = __atomic_load_n(&reader->ring->pieces_ended, __ATOMIC_ACQUIRE);
     if (reader->spill_read < __atomic_load_n(&reader->ring->spill_resume, __ATOMIC_ACQUIRE)) {
@@ -463,18 +463,27 @@ static void release_pieces(struct ring_reader *reader)
     for (unsigned i = 0; i < PIECES_LOOKED_AT && reader->piece <= ended; i++) {
         leave_piece(reader);
     }
-    __atomic_store_n(&reader->ring->pieces_released, reader->piece - 1, __ATOMIC_RELEASE);
-    for (; reader->piece_kept < reader->piece; reader->piece_kept++) {
-        remove_piece(reader, reader->piece_kept);
-    }
+}
+
+void ring_reader_commit(struct ring_reader *reader)
+{
+    leave_pieces(reader);
+    reader->committing = (struct ring_mark){reader->read, reader->spill_read, reader->orphans_read, reader->piece};
 }
 
 void ring_reader_release(struct ring_reader *reader)
 {
-    __atomic_store_n(&reader->ring->spill_tail, reader->spill_read, __ATOMIC_RELEASE);
-    __atomic_store_n(&reader->ring->tail, reader->read, __ATOMIC_RELEASE);
-    reader->stored = reader->read + reader->spill_read + reader->orphans_read;
-    release_pieces(reader);
+    const struct ring_mark *mark = &reader->committing;
+    if (mark->piece == 0) {
+        return; /* the ring was found later */
+    }
+    __atomic_store_n(&reader->ring->spill_tail, mark->spill_read, __ATOMIC_RELEASE);
+    __atomic_store_n(&reader->ring->tail, mark->read, __ATOMIC_RELEASE);
+    reader->stored = mark->read + mark->spill_read + mark->orphans_read;
+    __atomic_store_n(&reader->ring->pieces_released, mark->piece - 1, __ATOMIC_RELEASE);
+    for (; reader->piece_kept < mark->piece; reader->piece_kept++) {
+        remove_piece(reader, reader->piece_kept);
+    }
 }
 
 int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message)

@@ -60,6 +60,7 @@ struct collect_execs {
     } child;
     uint32_t written_seen;
     uint32_t held; /* slots counted, not yet stored */
+    bool is_committing[SESSION_EXECS]; /* of these, those in the commit under way */
     bool has_looked;
 };
 
@@ -305,6 +306,10 @@ bool collect_execs_are_tight(const struct collector *collector)
 int collect_execs_store(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
+    for (uint32_t i = 0; execs->held > 0 && i < SESSION_EXECS; i++) {
+        const uint32_t *state = &collector->directory.counts->execs[i].state;
+        execs->is_committing[i] = __atomic_load_n(state, __ATOMIC_RELAXED) == EXEC_STATE_COUNTED;
+    }
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && execs->held > 0 && i < execs->program_count; i++) {
         struct program *program = &execs->programs[i];
@@ -320,12 +325,16 @@ int collect_execs_store(struct collector *collector)
 void collect_execs_committed(struct collector *collector)
 {
     struct session_counts *counts = collector->directory.counts;
-    for (uint32_t i = 0; collector->execs->held > 0 && i < SESSION_EXECS; i++) {
+    struct collect_execs *execs = collector->execs;
+    for (uint32_t i = 0; execs->held > 0 && i < SESSION_EXECS; i++) {
         uint32_t expected = EXEC_STATE_COUNTED;
-        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false, __ATOMIC_RELEASE,
-                                    __ATOMIC_RELAXED);
+        if (execs->is_committing[i]) {
+            __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED);
+            execs->is_committing[i] = false;
+            execs->held--;
+        }
     }
-    collector->execs->held = 0;
 }
 
 bool collect_execs_any(const struct collector *collector)

@@ -90,7 +90,7 @@ static bool allocation_store_row_add(struct store *store, enum image_table table
     };
     uint32_t nulls = 1U << ALLOCATION_ID ALLOCATION_USES(COLUMN_NULL);
     unsigned count = record_columns(values, nulls, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
-    return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
+    return image_add(store->batch.image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
                      is_final ? count : ALLOCATION_COLUMNS);
 }
 
@@ -168,7 +168,7 @@ static uint64_t gather_last(const struct store *store, const struct derive *deri
 bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
     const uint64_t last = store->is_private ? 0 : gather_last(store, derive, behind);
-    while (store->allocations.passed < last && image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS &&
+    while (store->allocations.passed < last && image_rows(store->batch.image, IMAGE_ALLOCATION) < COMMIT_ROWS &&
            allocation_store_row_pass(store, derive, false)) {
     }
     return store->allocations.passed >= last;
@@ -210,7 +210,7 @@ static int rest_pass(const struct finish *finish)
         while (state->passed < count && state->passed < before + COMMIT_ROWS &&
                allocation_store_row_pass(finish->store, finish->derive, true)) {
         }
-        bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
+        bool has_rows = state->passed > before || image_rows(finish->store->batch.image, IMAGE_ALLOCATION) > 0;
         error = has_rows ? allocation_store_part_commit(finish, state->passed)
                          : varve_message_set(finish->message, VARVE_ERROR_NO_MEMORY, "%s: no memory for allocations",
                                              finish->store->path);
@@ -249,7 +249,7 @@ static int allocation_store_changes_write(const struct finish *finish)
         bool is_done = state->is_open[chunk] == 0;
         while (!is_done && error == VARVE_OK) {
             is_done = chunk_replace(finish, &id, &block);
-            if (!is_done || image_rows(finish->store->image, IMAGE_ALLOCATION_AGAIN) >= COMMIT_ROWS) {
+            if (!is_done || image_rows(finish->store->batch.image, IMAGE_ALLOCATION_AGAIN) >= COMMIT_ROWS) {
                 error = allocation_store_part_commit(finish, id - 1);
             }
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commit of an image: by the caller, or, in a private database, by a thread that lives as long as the commit, while
- * the caller fills the other image. store_transaction.c calls it.
+ * The commit of a batch, by a thread that lives as long as the commit, while the caller fills the other batch. Of a
+ * commit that failed the batch stays as it was: it is tried again before another one is begun. store.c calls it.
  */
 #include "trace/store/store_transaction.h"
 
@@ -13,46 +13,98 @@
 
 #include <pthread.h>
 
-bool commit_image(struct store *store, struct store_image *image)
+static bool batch_insert(struct store *store, struct store_batch *batch)
 {
-    return image_insert(store->db, image) == SQLITE_OK &&
+    /* Not IMMEDIATE, which would begin to read the images as well. */
+    return sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK && rows_insert(store, &batch->rows) &&
+           image_insert(store->db, batch->image) == SQLITE_OK &&
            sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
 }
 
-static void *image_commit_behind(void *context)
+static void *batch_commit(void *context)
 {
     struct store *store = context;
-    /* The message is made here: SQLite's reasons are those of the last call of the connection. */
-    if (!commit_image(store, store->behind.image)) {
-        store->behind.error = schema_error(store->db, store->path, "cannot write", &store->behind.message);
+    struct store_behind *behind = &store->behind;
+    behind->error = VARVE_OK;
+    if (!batch_insert(store, &behind->batch)) {
+        /* The message is made here: SQLite's reasons are those of the last call of the connection. */
+        behind->error = schema_error(store->db, store->path, "cannot write", &behind->message);
+        for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+            sqlite3_reset(store->statements[i]);
+        }
+        /* SQLite may have rolled back by itself; a second ROLLBACK would only report that. */
+        if (!sqlite3_get_autocommit(store->db)) {
+            sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+        }
     }
+    __atomic_store_n(&behind->is_done, true, __ATOMIC_RELEASE);
     return NULL;
+}
+
+static void batch_clear(struct store_batch *batch)
+{
+    image_clear(batch->image);
+    batch->rows.used = 0;
+}
+
+static void join(struct store_behind *behind)
+{
+    if (behind->is_running) {
+        pthread_join(behind->thread, NULL);
+        behind->is_running = false;
+    }
+}
+
+void commit_begin(struct store *store)
+{
+    struct store_behind *behind = &store->behind;
+    const struct store_batch filled = store->batch;
+    store->batch = behind->batch;
+    behind->batch = filled;
+    behind->is_done = false;
+    behind->is_due = true;
+    behind->is_running = thread_start(&behind->thread, batch_commit, store) == 0;
+    if (!behind->is_running) {
+        batch_commit(store);
+    }
+}
+
+bool store_is_committing(const struct store *store)
+{
+    return store->behind.is_due && !__atomic_load_n(&store->behind.is_done, __ATOMIC_ACQUIRE);
 }
 
 int store_wait(struct store *store, struct varve_message *message)
 {
     struct store_behind *behind = &store->behind;
-    if (behind->is_running) {
-        pthread_join(behind->thread, NULL);
-        behind->is_running = false;
-        image_clear(behind->image);
+    if (!behind->is_due) {
+        return VARVE_OK;
     }
-    if (behind->error != VARVE_OK && message != NULL) {
+    const bool is_again = !behind->is_running;
+    join(behind);
+    if (is_again && behind->error != VARVE_OK && !store->is_private) {
+        batch_commit(store);
+    }
+    if (behind->error == VARVE_OK) {
+        batch_clear(&behind->batch);
+        behind->is_due = false;
+    } else if (message != NULL) {
         *message = behind->message;
     }
     return behind->error;
 }
 
-/* There is no rollback, so nothing is kept to be repeated. */
-void commit_behind(struct store *store)
+int store_sync(struct store *store, struct varve_message *message)
 {
-    struct store_behind *behind = &store->behind;
-    struct store_image *filled = store->image;
-    store->image = behind->image;
-    behind->image = filled;
-    behind->is_running = thread_start(&behind->thread, image_commit_behind, store) == 0;
-    if (!behind->is_running) {
-        image_commit_behind(store);
-        image_clear(filled);
+    int error = store_wait(store, message);
+    if (error == VARVE_OK && (store->batch.rows.used > 0 || !image_is_empty(store->batch.image))) {
+        commit_begin(store);
+        error = store_wait(store, message);
     }
+    return error;
+}
+
+void commit_end(struct store *store)
+{
+    join(&store->behind);
 }

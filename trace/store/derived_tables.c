@@ -578,7 +578,6 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
     int error = allocations_finish(store, derive, progress, context, message);
     VARVE_THEN(error, events_finish(store, message));
     VARVE_THEN(error, storages_finish(store, derive, message));
-    VARVE_THEN(error, writer_begin(store, message));
     VARVE_THEN(error, writer_execute(store, sql_derived_clear, message));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);

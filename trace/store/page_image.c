@@ -12,7 +12,7 @@
  *
  * The rule that makes it safe: SQLite reads the image from its first use in a transaction to the end of that
  * transaction, and looks at the change counter when it begins. So between the two the image must not change:
- * store_transaction.c inserts and commits in one go, and image_clear comes after that.
+ * commit_behind.c inserts and commits in one go, and image_clear comes after that.
  */
 #include "trace/store/page_image.h"
 
@@ -118,7 +118,7 @@ static void root_write(const struct store_image *image, enum image_table table)
 }
 
 /* The root is an empty leaf, no leaf belongs to it. */
-void image_drop(struct store_image *image, enum image_table table)
+static void page_image_table_clear(struct store_image *image, enum image_table table)
 {
     struct image_part *part = &image->parts[table];
     leaf_begin(part, PAGE_ROOT + table);
@@ -131,7 +131,7 @@ void image_drop(struct store_image *image, enum image_table table)
 static void roots_clear(struct store_image *image)
 {
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
-        image_drop(image, i);
+        page_image_table_clear(image, i);
     }
     image->pages = PAGE_LEAF - 1;
 }
@@ -192,6 +192,11 @@ bool image_is_full(const struct store_image *image, enum image_table table)
 bool image_is_half_full(const struct store_image *image)
 {
     return image->pages >= PAGE_LIMIT / 2;
+}
+
+bool image_is_empty(const struct store_image *image)
+{
+    return image->pages == PAGE_LEAF - 1;
 }
 
 uint64_t image_rows(const struct store_image *image, enum image_table table)

@@ -35,12 +35,11 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
 /// No space for another row of any size.
 bool image_is_full(const struct store_image *image, enum image_table table);
 bool image_is_half_full(const struct store_image *image);
+bool image_is_empty(const struct store_image *image);
 uint64_t image_rows(const struct store_image *image, enum image_table table);
 /// All rows into the main database, in a transaction that has not read the image yet; until its end the image must stay
 /// as it is. Returns SQLite's code.
 int image_insert(sqlite3 *db, struct store_image *image);
 void image_clear(struct store_image *image);
-/// Forget the rows of one table.
-void image_drop(struct store_image *image, enum image_table table);
 
 #endif

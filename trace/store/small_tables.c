@@ -134,6 +134,7 @@ int store_unrecorded(struct store *store, const char *path, const char *reason, 
 int store_unrecorded_finish(struct store *store, int64_t *total_out)
 {
     int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, VALUE(0));
+    VARVE_THEN(error, store_sync(store, NULL));
     if (error != VARVE_OK) {
         return error;
     }
@@ -179,9 +180,9 @@ static int small_tables_row_add(struct store *store, enum image_table table, uin
                                 uint32_t nulls, unsigned count)
 {
     int error = VARVE_OK;
-    if (!image_add(store->image, table, id, values, nulls, 0, count)) {
+    if (!image_add(store->batch.image, table, id, values, nulls, 0, count)) {
         error = store_commit(store, NULL, 0, &store->failure);
-        if (error == VARVE_OK && !image_add(store->image, table, id, values, nulls, 0, count)) {
+        if (error == VARVE_OK && !image_add(store->batch.image, table, id, values, nulls, 0, count)) {
             error = VARVE_ERROR_FULL;
         }
     }
@@ -287,18 +288,15 @@ void rows_forget_symbols(struct store *store)
 
 bool store_has_room(const struct store *store)
 {
-    return !image_is_half_full(store->image);
+    return !image_is_half_full(store->batch.image);
 }
 
 int store_symbols_begin(struct store *store, struct varve_message *message)
 {
-    int error = writer_begin(store, message);
-    image_drop(store->image, IMAGE_STACK_FRAME);
-    image_drop(store->image, IMAGE_FRAME_ADDRESS);
-    VARVE_THEN(error, writer_execute(store,
-                                     "DELETE FROM symbol; DELETE FROM module; DELETE FROM stack_frame;"
-                                     " DELETE FROM frame_address",
-                                     message));
+    int error = writer_execute(store,
+                               "DELETE FROM symbol; DELETE FROM module; DELETE FROM stack_frame;"
+                               " DELETE FROM frame_address",
+                               message);
     if (error == VARVE_OK) {
         rows_forget_symbols(store);
         store->symbol_last = 0;
@@ -309,8 +307,6 @@ int store_symbols_begin(struct store *store, struct varve_message *message)
 int store_callsites_begin(struct store *store, struct varve_message *message)
 {
     int error = store_symbols_begin(store, message);
-    image_drop(store->image, IMAGE_STACK_NODE);
-    image_drop(store->image, IMAGE_CALLSITE);
     if (error == VARVE_OK) {
         error = writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM callsite", message);
     }

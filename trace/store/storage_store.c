@@ -55,7 +55,7 @@ static bool storage_store_row_add(struct store *store, enum image_table table, c
         STORAGE_MEMBERS(COLUMN_VALUE) /* as they are */
     };
     uint32_t nulls = 1U << STORAGE_ID STORAGE_USES(COLUMN_NULL);
-    return image_add(store->image, table, id, values, nulls, 0,
+    return image_add(store->batch.image, table, id, values, nulls, 0,
                      record_columns(values, nulls, STORAGE_DEFAULTS, STORAGE_COLUMNS));
 }
 
@@ -83,7 +83,7 @@ bool storages_gather(struct store *store, struct derive *derive, uint64_t behind
         return true;
     }
     while (store->storages_passed + behind < derive->storages.count &&
-           image_rows(store->image, IMAGE_STORAGE) < COMMIT_ROWS && storage_store_row_pass(store, derive, false)) {
+           image_rows(store->batch.image, IMAGE_STORAGE) < COMMIT_ROWS && storage_store_row_pass(store, derive, false)) {
     }
     return store->storages_passed + behind >= derive->storages.count;
 }
@@ -115,7 +115,7 @@ static int storage_store_changes_write(struct store *store, struct derive *deriv
             error = storage_store_part_commit(store, derive, id - 1, message);
         }
         row->is_stored = error == VARVE_OK;
-        if (error == VARVE_OK && image_rows(store->image, IMAGE_STORAGE_AGAIN) >= COMMIT_ROWS) {
+        if (error == VARVE_OK && image_rows(store->batch.image, IMAGE_STORAGE_AGAIN) >= COMMIT_ROWS) {
             error = storage_store_part_commit(store, derive, id, message);
         }
     }

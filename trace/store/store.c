@@ -97,7 +97,7 @@ static bool event_row_add(struct store *store, const struct event *event)
     };
     uint32_t nulls = 1U << EVENT_SEQ EVENT_USES(COLUMN_NULL);
     unsigned count = record_columns(values, nulls, EVENT_DEFAULTS, EVENT_COLUMNS);
-    return image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0, count);
+    return image_add(store->batch.image, IMAGE_EVENT, event->seq, values, nulls, 0, count);
 }
 
 /* Does its allocation's row say all of it? Then it has none of its own. */
@@ -118,7 +118,7 @@ static int event_row_append(struct store *store, const struct event *event, stru
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before", store->path,
                                  (unsigned long long)store->pending);
     }
-    return image_is_full(store->image, IMAGE_EVENT)
+    return image_is_full(store->batch.image, IMAGE_EVENT)
                ? varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
                                    (unsigned long long)store->pending)
                : VARVE_OK;
@@ -233,17 +233,16 @@ static int log_commit(struct store *store, struct varve_message *message)
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
-    int error = writer_begin(store, message);
+    int error = store_wait(store, message);
     VARVE_THEN(error, log_commit(store, message));
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *position = &positions[i];
         error = ROWS_WRITE(store, STATEMENT_POSITION, RING_POSITION_MEMBERS(ROW_VALUE));
-        if (error != VARVE_OK) {
-            varve_message_set(message, error, "%s", store->failure.text);
-        }
     }
-    VARVE_THEN(error, writer_commit(store, message));
-    store->pending = error == VARVE_OK ? 0 : store->pending;
+    if (error == VARVE_OK) {
+        commit_begin(store);
+        store->pending = 0;
+    }
     return error;
 }
 
@@ -297,8 +296,7 @@ void store_settle(struct store *store)
 {
     char lock[96];
     sqlite3_snprintf(sizeof(lock), lock, sql_journal_lock, VARVE_DATABASE_SCHEMA_VERSION);
-    /* What is pending waits for its own commit. */
-    if (store->is_private || store->is_in_transaction || store->is_settled) {
+    if (store->is_private || store->is_settled || store_wait(store, NULL) != VARVE_OK) {
         return;
     }
     sqlite3_busy_timeout(store->db, 0);
@@ -319,11 +317,29 @@ static int statistics_gather(struct store *store, struct varve_message *message)
     sqlite3_stmt *statement = NULL;
     if (error == VARVE_OK && (sqlite3_prepare_v2(store->db, sql_analyze, -1, &statement, NULL) != SQLITE_OK ||
                               sqlite3_step(statement) != SQLITE_ROW)) {
-        error = writer_fail(store, "cannot gather statistics", message);
+        error = schema_error(store->db, store->path, "cannot gather statistics", message);
     }
     VARVE_THEN(error, writer_execute(store, (const char *)sqlite3_column_text(statement, 0), message));
     sqlite3_finalize(statement);
     VARVE_THEN(error, writer_execute(store, sql_analyze_numbered, message));
+    return error;
+}
+
+/* In one transaction, so that a reader never finds a part of it. */
+static int complete(struct store *store, store_progress progress, void *context, struct varve_message *message)
+{
+    int error = writer_execute(store, "BEGIN", message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = schema_index(store->db, store->path, message);
+    store_report(progress, context, 1);
+    VARVE_THEN(error, statistics_gather(store, message));
+    VARVE_THEN(error, writer_execute(store, sql_complete, message));
+    VARVE_THEN(error, writer_execute(store, "COMMIT", message));
+    if (!sqlite3_get_autocommit(store->db)) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
     return error;
 }
 
@@ -347,15 +363,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
     store_report(progress, context, 0);
-    int error = writer_begin(store, message);
-    if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
-        error = writer_fail(store, "cannot build indexes", message);
-    }
-    store_report(progress, context, 1);
-    VARVE_THEN(error, statistics_gather(store, message));
-    VARVE_THEN(error, writer_execute(store, sql_complete, message));
-    VARVE_THEN(error, store_commit(store, NULL, 0, message));
-    VARVE_THEN(error, store_wait(store, message));
+    int error = complete(store, progress, context, message);
     store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->event_log != NULL) {
@@ -407,9 +415,8 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
 
 static int images_open(struct store *store)
 {
-    int result = image_open(store->db, "batch", &store->image);
-    return result == SQLITE_OK && store->is_private ? image_open(store->db, "batch_behind", &store->behind.image)
-                                                    : result;
+    int result = image_open(store->db, "batch", &store->batch.image);
+    return result == SQLITE_OK ? image_open(store->db, "batch_behind", &store->behind.batch.image) : result;
 }
 
 /* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
@@ -500,19 +507,20 @@ void store_close(struct store *store)
     if (store == NULL) {
         return;
     }
-    (void)store_wait(store, NULL);
-    /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
+    /* What was not committed has no positions: its events will be read from the rings. */
+    commit_end(store);
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
     }
     sqlite3_close(store->db);
-    image_close(store->image);
-    image_close(store->behind.image);
+    image_close(store->batch.image);
+    image_close(store->behind.batch.image);
     event_log_close(store->event_log);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }
-    free(store->log.bytes);
+    free(store->batch.rows.bytes);
+    free(store->behind.batch.rows.bytes);
     free(store->allocations.is_open);
     rows_forget_symbols(store);
     free(store->threads.ids);

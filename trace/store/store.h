@@ -56,7 +56,7 @@ uint64_t store_bytes(struct store *store, const struct derive *derive);
 /// After STORE_RESUME: events up to this one were taken, whether there are rows of them or not.
 void store_continue_at(struct store *store, uint64_t seq);
 
-/// Events appended since the last commit.
+/// Events appended since the last commit was begun.
 uint64_t store_pending(const struct store *store);
 
 struct store_ring_position {
@@ -83,15 +83,16 @@ static inline uint64_t ring_position_stored(const struct store_ring_position *po
     return position->tail + position->spill_tail + position->orphans + position->unfolded - position->unreadable;
 }
 
-/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After
-/// an error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated. In a private
-/// database a thread does it, which is waited for before anything else is written but events: an error may come late,
-/// and then stays.
+/// Begin to insert what was written, with the positions of the rings that advanced: all or nothing. A thread does it;
+/// the commit before is waited for. After an error (VARVE_ERROR_FULL), which may be that one's, nothing was begun,
+/// everything is kept, and the call may be repeated.
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
-/// Until that thread has ended. Returns the error of the first commit that failed, with its reason in `message`, which
-/// may be NULL.
+/// Until what was committed is in the database. After an error, which `message`, if it is not NULL, explains, the next
+/// call tries again; of a private database the error stays.
 int store_wait(struct store *store, struct varve_message *message);
+/// store_wait would have to wait.
+bool store_is_committing(const struct store *store);
 
 /// The program is over: from here on, if nobody reads the database now, nobody can before store_finish, and what is
 /// written goes straight into its file rather than by way of a log.
@@ -130,7 +131,7 @@ int allocations_finish(struct store *store, struct derive *derive, store_progres
 int derive_finish(struct derive *derive, struct store *store, store_progress progress, void *context,
                   struct varve_message *message);
 
-/* Rows of the small tables. Text pointers are borrowed for the call, NULL is SQL NULL. Inside the open transaction. */
+/* Rows of the small tables. Text pointers are borrowed for the call, NULL is SQL NULL. */
 
 int store_meta_text(struct store *store, const char *key, const char *value);
 int store_meta_integer(struct store *store, const char *key, int64_t value);

@@ -26,7 +26,7 @@ static int query_each(struct store *store, const char *sql, const char *name,
                       int (*take)(sqlite3_stmt *row, void *context), void *context, struct varve_message *message)
 {
     sqlite3_stmt *statement;
-    int error = store_wait(store, message);
+    int error = store_sync(store, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -233,7 +233,7 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
 int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
 {
     int64_t count = 0;
-    int error = store_wait(store, message);
+    int error = store_sync(store, message);
     VARVE_THEN(error, schema_query(store->db, store->path, sql_loss_count, &count, message));
     *count_out = (uint64_t)count;
     return error;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transaction under way, its prepared statements, and the log that repeats the rows of the small tables after a
- * rollback. store.c, small_tables.c and derived_tables.c call it.
+ * Rows of the small tables on their way into the database: what is written waits in the batch, packed, until its commit
+ * binds it to prepared statements. store.c, small_tables.c and derived_tables.c fill a batch, commit_behind.c commits
+ * it.
  */
 #include "trace/store/store_transaction.h"
 
@@ -12,7 +13,6 @@
 
 #include "statements_generated.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* ---- statements ---- */
@@ -20,169 +20,142 @@
 #define STATEMENT_ROW(name, table, sql) {table, sql},
 static const struct {
     const char *table, *sql;
-} rows[] = {STATEMENT_LIST(STATEMENT_ROW)};
+} statements[] = {STATEMENT_LIST(STATEMENT_ROW)};
 
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)
 {
     sqlite3_stmt **prepared = &store->statements[statement];
     if (*prepared == NULL) {
-        *prepared = schema_prepare(store->db, schema_row_sql(rows[statement].sql, rows[statement].table, count));
+        *prepared = schema_prepare(store->db, schema_row_sql(statements[statement].sql, statements[statement].table, count));
     }
     return *prepared;
 }
 
-/* ---- failure ---- */
+/* ---- rows wait ---- */
 
-int writer_fail(struct store *store, const char *what, struct varve_message *message)
-{
-    int error = schema_error(store->db, store->path, what, message);
-    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
-        sqlite3_reset(store->statements[i]);
-    }
-    /* SQLite may have rolled back by itself; a second ROLLBACK would only report that. */
-    if (!sqlite3_get_autocommit(store->db)) {
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    store->is_in_transaction = false;
-    store->must_replay = true;
-    store->has_derived = false;
-    rows_forget_symbols(store);
-    return error;
-}
+/* At the end of a recording, and in an import, there are more rows than should wait. */
+#define ROWS_BYTES_MAX ((size_t)4 << 20)
 
-int writer_execute(struct store *store, const char *sql, struct varve_message *message)
-{
-    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
-        return writer_fail(store, "cannot write", message);
-    }
-    return VARVE_OK;
-}
-
-/* ---- rows, and the log of them ---- */
-
-static int row_execute(struct store *store, enum store_statement statement, const struct store_value *values,
-                       unsigned count, struct varve_message *message)
-{
-    sqlite3_stmt *prepared = rows_statement(store, statement, count);
-    if (prepared == NULL) {
-        return writer_fail(store, "cannot write", message);
-    }
-    for (unsigned i = 0; i < count; i++) {
-        if (values[i].is_null) {
-            sqlite3_bind_null(prepared, (int)i + 1);
-        } else if (values[i].blob != NULL) {
-            sqlite3_bind_blob64(prepared, (int)i + 1, values[i].blob, (sqlite3_uint64)values[i].integer, SQLITE_STATIC);
-        } else if (values[i].text != NULL) {
-            sqlite3_bind_text(prepared, (int)i + 1, values[i].text, -1, SQLITE_STATIC);
-        } else {
-            sqlite3_bind_int64(prepared, (int)i + 1, values[i].integer);
-        }
-    }
-    int result = sqlite3_step(prepared);
-    if (result != SQLITE_DONE) {
-        return writer_fail(store, "cannot write", message);
-    }
-    sqlite3_reset(prepared);
-    return VARVE_OK;
-}
-
-struct log_row {
-    uint32_t statement;
-    uint32_t count;
+struct waiting_row {
+    uint16_t statement;
+    uint16_t count;
 };
 
-static void log_put(struct store_log *log, const void *data, size_t bytes)
+enum value_kind { VALUE_IS_NULL, VALUE_IS_INTEGER, VALUE_IS_TEXT, VALUE_IS_BLOB };
+
+/* A value, without the bytes of a text or blob, which follow it. */
+struct waiting_value {
+    int64_t integer; /* or how many bytes follow */
+    uint8_t kind;
+};
+
+#define WAITING_VALUE_BYTES 9U /* of these are kept */
+
+static struct waiting_value waiting_of(const struct store_value *value)
 {
-    memcpy(log->bytes + log->used, data, bytes);
-    log->used += bytes;
+    if (value->is_null) {
+        return (struct waiting_value){.kind = VALUE_IS_NULL};
+    }
+    if (value->blob != NULL) {
+        return (struct waiting_value){value->integer, VALUE_IS_BLOB};
+    }
+    return value->text != NULL ? (struct waiting_value){(int64_t)strlen(value->text), VALUE_IS_TEXT}
+                               : (struct waiting_value){value->integer, VALUE_IS_INTEGER};
 }
 
-static int log_append(struct store_log *log, enum store_statement statement, const struct store_value *values,
-                      unsigned count)
+static size_t bytes_behind(const struct waiting_value *value)
 {
-    size_t bytes = sizeof(struct log_row) + count * sizeof(*values);
-    for (unsigned i = 0; i < count; i++) {
-        bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
+    return value->kind >= VALUE_IS_TEXT ? (size_t)value->integer : 0;
+}
+
+static void rows_put(struct store_rows *rows, const void *data, size_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(rows->bytes + rows->used, data, bytes);
+        rows->used += bytes;
     }
-    if (!ARRAY_GROW(log->bytes, log->capacity, log->used + bytes)) {
+}
+
+static int rows_append(struct store_rows *rows, enum store_statement statement, const struct store_value *values,
+                       unsigned count)
+{
+    struct waiting_value waiting[ROW_VALUES_MAX];
+    const struct waiting_row row = {.statement = (uint16_t)statement, .count = (uint16_t)count};
+    size_t bytes = sizeof(row) + (size_t)count * WAITING_VALUE_BYTES;
+    for (unsigned i = 0; i < count; i++) {
+        waiting[i] = waiting_of(&values[i]);
+        bytes += bytes_behind(&waiting[i]);
+    }
+    if (!ARRAY_GROW(rows->bytes, rows->capacity, rows->used + bytes)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    const struct log_row row = {.statement = statement, .count = count};
-    log_put(log, &row, sizeof(row));
+    rows_put(rows, &row, sizeof(row));
     for (unsigned i = 0; i < count; i++) {
-        log_put(log, &values[i], sizeof(values[i]));
-        if (values[i].text != NULL) {
-            log_put(log, values[i].text, strlen(values[i].text) + 1);
-        }
+        rows_put(rows, &waiting[i], WAITING_VALUE_BYTES);
+        rows_put(rows, values[i].blob != NULL ? values[i].blob : values[i].text, bytes_behind(&waiting[i]));
     }
-    return VARVE_OK;
-}
-
-static int rows_replay(struct store *store, struct varve_message *message)
-{
-    struct store_value values[ROW_VALUES_MAX];
-    int error = VARVE_OK;
-    for (size_t at = 0; at < store->log.used && error == VARVE_OK;) {
-        struct log_row row;
-        memcpy(&row, store->log.bytes + at, sizeof(row));
-        at += sizeof(row);
-        assert(row.count <= ROW_VALUES_MAX);
-        for (unsigned i = 0; i < row.count; i++) {
-            memcpy(&values[i], store->log.bytes + at, sizeof(values[i]));
-            at += sizeof(values[i]);
-            if (values[i].text != NULL) {
-                values[i].text = store->log.bytes + at;
-                at += strlen(values[i].text) + 1;
-            }
-        }
-        error = row_execute(store, (enum store_statement)row.statement, values, row.count, message);
-    }
-    return error;
-}
-
-/* ---- begin and commit ---- */
-
-int writer_begin(struct store *store, struct varve_message *message)
-{
-    if (store->is_in_transaction) {
-        return VARVE_OK;
-    }
-    int error = store_wait(store, message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    /* Not IMMEDIATE, which would begin to read the image as well. */
-    if (sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
-        return writer_fail(store, "cannot begin to write", message);
-    }
-    store->is_in_transaction = true;
-    if (!store->must_replay) {
-        return VARVE_OK;
-    }
-    error = rows_replay(store, message);
-    store->must_replay = error != VARVE_OK;
-    return error;
-}
-
-int writer_commit(struct store *store, struct varve_message *message)
-{
-    if (store->behind.image != NULL) {
-        commit_behind(store);
-    } else if (commit_image(store, store->image)) {
-        image_clear(store->image);
-    } else {
-        return writer_fail(store, "cannot write", message);
-    }
-    store->is_in_transaction = false;
-    store->log.used = 0;
     return VARVE_OK;
 }
 
 int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count)
 {
-    int error = writer_begin(store, &store->failure);
-    if (error == VARVE_OK && statement <= STATEMENT_POSITION) {
-        error = log_append(&store->log, statement, values, count);
+    int error = rows_append(&store->batch.rows, statement, values, count);
+    /* Events that wait must be committed with the positions of their rings. */
+    const bool may_commit = store->event_log == NULL || store->pending == 0;
+    return error == VARVE_OK && may_commit && store->batch.rows.used >= ROWS_BYTES_MAX
+               ? store_commit(store, NULL, 0, &store->failure)
+               : error;
+}
+
+/* ---- and are written ---- */
+
+static const char *value_bind(sqlite3_stmt *prepared, int at, const char *from)
+{
+    struct waiting_value value;
+    memcpy(&value, from, WAITING_VALUE_BYTES);
+    from += WAITING_VALUE_BYTES;
+    switch ((enum value_kind)value.kind) {
+    case VALUE_IS_NULL:
+        sqlite3_bind_null(prepared, at);
+        break;
+    case VALUE_IS_INTEGER:
+        sqlite3_bind_int64(prepared, at, value.integer);
+        break;
+    case VALUE_IS_TEXT:
+        sqlite3_bind_text64(prepared, at, from, (sqlite3_uint64)value.integer, SQLITE_STATIC, SQLITE_UTF8);
+        break;
+    case VALUE_IS_BLOB:
+        sqlite3_bind_blob64(prepared, at, from, (sqlite3_uint64)value.integer, SQLITE_STATIC);
+        break;
     }
-    return error == VARVE_OK ? row_execute(store, statement, values, count, &store->failure) : error;
+    return from + bytes_behind(&value);
+}
+
+bool rows_insert(struct store *store, const struct store_rows *rows)
+{
+    const char *at = rows->bytes;
+    bool is_done = true;
+    while (is_done && at < rows->bytes + rows->used) {
+        struct waiting_row row;
+        memcpy(&row, at, sizeof(row));
+        at += sizeof(row);
+        sqlite3_stmt *prepared = rows_statement(store, (enum store_statement)row.statement, row.count);
+        for (int i = 1; prepared != NULL && i <= row.count; i++) {
+            at = value_bind(prepared, i, at);
+        }
+        is_done = prepared != NULL && sqlite3_step(prepared) == SQLITE_DONE;
+        /* After an error its reason is the connection's; the caller resets. */
+        if (is_done) {
+            sqlite3_reset(prepared);
+        }
+    }
+    return is_done;
+}
+
+int writer_execute(struct store *store, const char *sql, struct varve_message *message)
+{
+    int error = store_sync(store, message);
+    return error == VARVE_OK && sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK
+               ? schema_error(store->db, store->path, "cannot write", message)
+               : error;
 }

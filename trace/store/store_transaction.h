@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state behind `struct store`: the connection, prepared statements, and the transaction under way.
+ * The state behind `struct store`: the connection, prepared statements, and the batches that are committed.
  *
- * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their
- * slots back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of
- * the small tables in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and
- * callsites_finish write is not kept: when one of them or store_finish fails, all three are called again.
+ * All that is written goes into a batch first: rows of large tables into its image, those of the small tables packed
+ * after each other. A commit hands the batch to a thread, which inserts it in one transaction, and goes on with the
+ * other one. A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings
+ * hand their slots back only after a commit. So a batch is kept until it is in the database.
  */
 #ifndef VARVE_TRACE_STORE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_STORE_TRANSACTION_H
@@ -21,8 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Name, table, SQL, which gets the table and a mark for each value in the order of the schema where it asks for them.
- * Those up to POSITION are kept for a replay, the others are not. */
+/* Name, table, SQL, which gets the table and a mark for each value in the order of the schema where it asks for them. */
 #define STATEMENT_LIST(X)                                         \
     X(META, "meta", sql_row_replace)                              \
     X(PROCESS, "process", sql_row_replace)                        \
@@ -76,7 +75,7 @@ enum store_statement {
 
 struct store_value {
     const char *text; /* NULL: an integer */
-    const void *blob; /* `integer` bytes; not in a row that may be replayed */
+    const void *blob; /* `integer` bytes */
     int64_t integer;
     bool is_null;
 };
@@ -101,11 +100,17 @@ static inline struct store_value value_least(int64_t least, int64_t value)
     return (struct store_value){.integer = value, .is_null = value < least};
 }
 
-/* A row of a small table that is not committed yet, in `log`: this, then its values, texts with their NUL. */
-struct store_log {
+/* Rows of small tables that wait, in their order; packed, see store_transaction.c. */
+struct store_rows {
     char *bytes;
     size_t used;
     size_t capacity;
+};
+
+/* What one commit writes. */
+struct store_batch {
+    struct store_image *image;
+    struct store_rows rows;
 };
 
 struct symbol_hash {
@@ -140,13 +145,15 @@ struct store_allocations {
     size_t chunk_limit;
 };
 
-/* The commit of a private database: a thread inserts one image while the other one is filled, and has the connection
- * until it ends. Whoever needs the connection then waits for it (store_wait). */
+/* The commit under way: a thread inserts its batch while the other one is filled, and has the connection until it ends.
+ * Whoever needs the connection waits for it (store_wait). */
 struct store_behind {
-    struct store_image *image; /* NULL: commits are made by the caller */
-    bool is_running;
+    struct store_batch batch;
+    bool is_due;     /* the batch is not known to be in the database */
+    bool is_running; /* there is a thread to be joined */
+    bool is_done;    /* by the thread, when it ends */
     pthread_t thread;
-    int error; /* of the first commit that failed, with its reason: no later one is made */
+    int error; /* of the last attempt, with its reason */
     struct varve_message message;
 };
 
@@ -156,26 +163,23 @@ struct store {
     sqlite3 *db;
     char *path;
     int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_image *image; /* rows of large tables since the last commit */
+    struct store_batch batch;  /* what was written since the last commit was begun */
     struct store_behind behind;
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
-    bool is_in_transaction;
-    bool is_private;  /* nobody else reads it, and there is no log */
+    bool is_private;  /* nobody else reads it, and there is no rollback: the first error stays */
     bool is_settled;  /* there is none any more, see store_settle */
     bool is_complete; /* found so when it was opened to be resumed */
-    bool must_replay;
     enum varve_keep keep;          /* see store_keep */
     enum varve_keep keep_rows;     /* the last one with rows: of what was taken before */
-    bool has_derived;              /* derive_finish succeeded, in the open transaction */
+    bool has_derived;              /* derive_finish succeeded */
     uint64_t seq_last;             /* of the last event appended */
-    uint64_t pending;              /* events appended since the last commit */
+    uint64_t pending;              /* events appended since the last commit was begun */
     struct event_log *event_log;   /* NULL: events go straight into the image */
     const uint32_t *callsite_rows; /* see store_callsite_rows; NULL: each is its own */
     size_t callsite_limit;
     struct store_threads threads;
     struct store_allocations allocations;
     uint64_t storages_passed; /* the last id of `storage` that has gone into the image */
-    struct store_log log;
     struct store_symbols symbols;
     uint32_t symbol_last;
     struct varve_message failure; /* of the last small row: those functions take no message */
@@ -183,7 +187,7 @@ struct store {
 
 /// The statement, prepared for so many values; NULL on failure.
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count);
-/// Bind, step and reset, in the open transaction, which is begun if there is none.
+/// A row for the batch. A commit may be begun, where nothing waits for positions.
 int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count);
 /* The same with the values themselves. */
 #define ROWS_WRITE(store, statement, ...)                                   \
@@ -211,17 +215,15 @@ static inline uint32_t rows_callsite(const struct store *store, uint32_t callsit
 /// The symbols handed out are not all in the database any more.
 void rows_forget_symbols(struct store *store);
 
-/// Begin a transaction if there is none, and repeat in it what a rollback took away.
-int writer_begin(struct store *store, struct varve_message *message);
-/// After an error: roll back, and remember to repeat. Returns its code.
-int writer_fail(struct store *store, const char *what, struct varve_message *message);
-/// Insert what the image holds, in the open transaction, and commit; image and log are empty then. In a private
-/// database that goes on behind the caller, and store_wait or the next writer_begin says what became of it.
-int writer_commit(struct store *store, struct varve_message *message);
-/// Insert the image in the open transaction, and commit. False: SQLite has the reason.
-bool commit_image(struct store *store, struct store_image *image);
-/// The same behind the caller, who goes on with the other image.
-void commit_behind(struct store *store);
+/// Bind and step each row, in the open transaction. False: SQLite has the reason.
+bool rows_insert(struct store *store, const struct store_rows *rows);
+/// Hand the batch to a thread, or write it here if there is none; the one before was waited for.
+void commit_begin(struct store *store);
+/// No thread has the connection any more; what could not be written is not tried again.
+void commit_end(struct store *store);
+/// All that was written is in the database when this returns VARVE_OK; positions of rings it says nothing of.
+int store_sync(struct store *store, struct varve_message *message);
+/// Statements that are not of a batch, after all that is.
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);
 
 #endif

@@ -108,9 +108,15 @@ static void open_as(enum store_mode mode)
     }
 }
 
+static int commit_now(struct store *store, const struct store_ring_position *positions, size_t count)
+{
+    int error = store_commit(store, positions, count, &fixture->message);
+    return error == VARVE_OK ? store_wait(store, &fixture->message) : error;
+}
+
 static void commit(void)
 {
-    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    OK(commit_now(fixture->store, NULL, 0));
 }
 
 static void expect_integrity(void)
@@ -277,7 +283,7 @@ STORE_TEST(test_every_value_comes_back)
         struct event event = odd_event(seq);
         OK(store_append(fixture->store, fixture->derive, &event, &fixture->message));
         if (seq == 1 || seq == 2 || seq == 9000) {
-            OK(store_commit(fixture->store, positions, 2, &fixture->message));
+            OK(commit_now(fixture->store, positions, 2));
             assert_int_equal(store_pending(fixture->store), 0);
         }
         if (seq == 5000) {
@@ -288,12 +294,13 @@ STORE_TEST(test_every_value_comes_back)
         }
     }
     assert_int_equal(store_pending(fixture->store), count - 9000);
-    OK(store_commit(fixture->store, positions, 2, &fixture->message));
+    OK(commit_now(fixture->store, positions, 2));
     uint64_t seen = 0;
     OK(store_each_event(fixture->store, take_logged, &seen, &fixture->message));
     assert_int_equal(seen, count);
     assert_int_equal(look("SELECT count(*) FROM event"), 0);
     OK(events_finish(fixture->store, &fixture->message));
+    commit();
     assert_int_equal(expect_view(), count);
     assert_true(look("SELECT count(*) FROM event_row WHERE pid IS NULL") > 100);
     assert_true(look("SELECT count(*) FROM event_row WHERE seq > 5000 AND pid IS NOT NULL") > 100);
@@ -368,7 +375,7 @@ STORE_TEST(test_small_tables)
     OK(store_meta_text(store, "command", "true"));
     OK(store_meta_integer(store, "trace_id", -5));
     OK(store_meta_integer(store, "trace_id", -6));
-    OK(store_commit(store, &position, 1, &fixture->message));
+    OK(commit_now(store, &position, 1));
     open_as(STORE_RESUME);
     store = fixture->store;
     OK(store_meta_get_integer(store, "trace_id", &value));
@@ -522,25 +529,27 @@ static int finish(void)
 STORE_TEST(test_commit_after_a_full_disk)
 {
     const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 1000};
+    const struct store_ring_position early = {.thread_id = 1, .process_id = 1, .tail = 60000};
     const struct store_ring_position later = {.thread_id = 1, .process_id = 1, .tail = 61000};
     open_as(STORE_CREATE);
     append(1, 1000);
-    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    OK(commit_now(fixture->store, &position, 1));
     append(1001, 60000);
     OK(store_stat(fixture->store, "before", 1, "info", "test", 1));
     limit_files(1 << 20);
-    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
+    assert_int_equal(commit_now(fixture->store, &early, 1), VARVE_ERROR_FULL);
     assert_non_null(strstr(fixture->message.text, fixture->path));
-    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
-    assert_int_equal(store_pending(fixture->store), 59000);
+    assert_int_equal(store_wait(fixture->store, &fixture->message), VARVE_ERROR_FULL);
     append(60001, 61000);
+    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
+    assert_int_equal(store_pending(fixture->store), 1000);
     limit_files(0);
     /* All or nothing: others see the first commit only. */
     assert_int_equal(look("SELECT value FROM meta WHERE key = 'events_taken'"), 1000);
     assert_int_equal(look("SELECT tail FROM ring_position"), 1000);
     assert_int_equal(look("SELECT count(*) FROM stats"), 0);
     OK(store_meta_text(fixture->store, "after", "x"));
-    OK(store_commit(fixture->store, &later, 1, &fixture->message));
+    OK(commit_now(fixture->store, &later, 1));
     assert_int_equal(look("SELECT value FROM meta WHERE key = 'events_taken'"), 61000);
     assert_int_equal(look("SELECT tail FROM ring_position"), 61000);
     assert_int_equal(look("SELECT count(*) FROM stats"), 1);
@@ -635,7 +644,7 @@ static void child_record(void)
     open_as(STORE_CREATE);
     append(1, 50000);
     OK(store_meta_integer(fixture->store, "committed", 1));
-    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    OK(commit_now(fixture->store, &position, 1));
     append(50001, 90000);
     OK(store_meta_integer(fixture->store, "uncommitted", 1));
     raise(SIGKILL);
@@ -695,7 +704,7 @@ STORE_TEST(test_finished_database_is_one_file)
     OK(store_callsite_origin(fixture->store, 1, 1, 1, 1));
     append(1, 9000);
     const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 50000};
-    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    OK(commit_now(fixture->store, &position, 1));
     assert_int_equal(store_finish(fixture->store, NULL, NULL, &fixture->message), VARVE_ERROR_INVALID);
     OK(finish());
     close_store();

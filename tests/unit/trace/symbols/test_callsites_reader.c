@@ -36,6 +36,7 @@ static void expect_origins(const char *rows)
 {
     sqlite3 *db;
     assert_int_equal(store_commit(store, NULL, 0, NULL), VARVE_OK);
+    assert_int_equal(store_wait(store, NULL), VARVE_OK);
     assert_int_equal(sqlite3_open(store_path, &db), SQLITE_OK);
     query_expect(db, "SELECT * FROM callsite_origin ORDER BY 1", rows);
     sqlite3_close(db);
@@ -181,6 +182,7 @@ TEST(test_resume_keeps_numbers)
 
     /* Numbers that cannot be: the database is damaged. */
     assert_int_equal(store_commit(store, NULL, 0, NULL), VARVE_OK);
+    assert_int_equal(store_wait(store, NULL), VARVE_OK);
     sqlite3 *db;
     assert_int_equal(sqlite3_open(store_path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, "UPDATE callsite_origin SET callsite_id = 77 WHERE callsite_id = 3", 0, 0, 0),
