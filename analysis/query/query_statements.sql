@@ -36,8 +36,8 @@ WITH part AS (SELECT name, sum(pgsize) AS bytes FROM dbstat GROUP BY name),
         WHERE 10000 * t.allocations >= w.allocations OR 10000 * t.bytes >= w.bytes
             OR (w.peak_bytes > 0 AND 10000 * t.peak_bytes >= w.peak_bytes)
             OR (w.live_bytes > 0 AND 10000 * t.live_bytes >= w.live_bytes))
-    SELECT CAST(total(CASE WHEN name IN ('event_row', 'allocation_row', 'allocation_leak') THEN 0
-            WHEN name IN ('callsite', 'callsite_stat', 'stack_node_row', 'stack_frame', 'symbol') THEN bytes * share
+    SELECT CAST(total(CASE WHEN name IN ('event_row', 'allocation_row') THEN 0
+            WHEN name IN ('callsite', 'callsite_stat_row', 'stack_node_row', 'stack_frame', 'symbol') THEN bytes * share
             ELSE bytes END) AS INTEGER) + 60 * (SELECT total(live_allocations) FROM total_stat WHERE process_id = 0)
     FROM part, large
 

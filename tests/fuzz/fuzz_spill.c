@@ -118,6 +118,7 @@ static void read_all(void)
         taken++;
         check(reader->read <= CAPACITY && taken <= most + reader->spill_read);
     }
+    ring_reader_commit(reader);
     ring_reader_release(reader);
     check(reader->stored <= reader->read + reader->spill_read + RING_NESTED_SLOTS);
     ring_reader_close(reader);

@@ -105,9 +105,10 @@ INSERT INTO size_stat
         sum(coalesce(a.free_ns - a.alloc_ns, 0))
     FROM allocation a JOIN (SELECT 0 AS id UNION SELECT process_id FROM allocation) p ON p.id IN (0, a.process_id)
     GROUP BY 1, 2, 3, 4;
-INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes,
+INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes,
     peak_allocations, peak_bytes, temporary, lifetime_ns)
-    SELECT coalesce(a.callsite_id, 0), a.domain, count(*), count(a.free_ns), sum(a.size), count(*) - count(a.free_ns),
+    SELECT (a.domain << 32) + coalesce(a.callsite_id, 0), count(*), count(a.free_ns), sum(a.size),
+        count(*) - count(a.free_ns),
         coalesce(sum(a.size) FILTER (WHERE a.free_ns IS NULL), 0),
         count(*) FILTER (WHERE a.alloc_seq <= t.peak_seq AND (a.free_ns IS NULL OR a.free_completed_seq > t.peak_seq)),
         coalesce(sum(a.size) FILTER (WHERE a.alloc_seq <= t.peak_seq AND
@@ -116,6 +117,6 @@ INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_a
     FROM allocation a JOIN total_stat t ON t.process_id = 0 AND t.domain = a.domain
     GROUP BY coalesce(a.callsite_id, 0), a.domain;
 -- No call site of these is used by both processes.
-UPDATE callsite_stat SET process_id = (SELECT a.process_id FROM allocation a
-    WHERE coalesce(a.callsite_id, 0) = callsite_stat.callsite_id AND a.domain = callsite_stat.domain LIMIT 1);
+UPDATE callsite_stat_row SET process_id = (SELECT a.process_id FROM allocation a
+    WHERE (a.domain << 32) + coalesce(a.callsite_id, 0) = callsite_stat_row.id LIMIT 1);
 INSERT INTO stats(name, idx, severity, source, value) VALUES ('spilled', 1, 'info', 'ring', 0);

@@ -432,6 +432,7 @@ static inline void stream_take_all(struct stream *stream)
 {
     ring_reader_refresh(stream->consumer.reader);
     stream_take(stream, UINT64_MAX);
+    ring_reader_commit(stream->consumer.reader);
     ring_reader_release(stream->consumer.reader);
 }
 

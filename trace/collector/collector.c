@@ -251,8 +251,7 @@ int collector_commit(struct collector *collector, struct varve_message *message)
 /* While one is under way the next one waits, unless too much waits for it. */
 static int commit_step(struct collector *collector, bool is_due, struct varve_message *message)
 {
-    const bool is_busy =
-        collector->is_committing && !collector->is_unstored && store_is_committing(collector->store);
+    const bool is_busy = collector->is_committing && !collector->is_unstored && store_is_committing(collector->store);
     if (is_due && (!is_busy || collector->seq - collector->seq_committing >= 2 * COMMIT_EVENTS)) {
         return commit_begin(collector, message);
     }
@@ -441,8 +440,8 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         derived_forget(collector);
     }
     VARVE_THEN(error, callsites_finish(collector->callsites, collector->store, progress, context, message));
-    VARVE_THEN(error, store_count_losses(collector->store, &collector->loss_rows, message));
-    return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
+    VARVE_THEN(error, store_finish(collector->store, progress, context, message));
+    return error == VARVE_OK ? store_count_losses(collector->store, &collector->loss_rows, message) : error;
 }
 
 static bool any_unread(const struct collector *collector)

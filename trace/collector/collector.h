@@ -273,7 +273,7 @@ struct collector {
     uint32_t thread_count;        /* rings ever opened */
     uint64_t seq;
     uint64_t seq_committed;
-    uint64_t seq_committing; /* the commit under way goes up to it */
+    uint64_t seq_committing;                /* the commit under way goes up to it */
     uint64_t commits;                       /* of the database, those that it lost included */
     uint64_t watermark;                     /* of the present round */
     uint64_t round_ticks;                   /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
@@ -281,7 +281,7 @@ struct collector {
     uint64_t next_heartbeat_ns;
     char **unlinks; /* files of rings and processes that ended: removed once the commit with their rows is done */
     size_t unlink_count, unlink_capacity;
-    size_t unlink_committing; /* of these, the first ones, whose rows are in the commit under way */
+    size_t unlink_committing;          /* of these, the first ones, whose rows are in the commit under way */
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
     struct collect_rss rss;
@@ -304,7 +304,7 @@ struct collector {
     uint64_t bytes_max;    /* of the database, then it goes on with totals; 0: no limit */
     uint64_t kept_events;  /* before it did; 0: it has not */
     bool has_forgotten;    /* events before these were added up by a collector that died, and its sums are gone */
-    bool is_committing; /* a commit was begun, and what follows from its success was not done yet */
+    bool is_committing;    /* a commit was begun, and what follows from its success was not done yet */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */

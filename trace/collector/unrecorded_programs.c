@@ -59,7 +59,7 @@ struct collect_execs {
         uint64_t next_look_ns;
     } child;
     uint32_t written_seen;
-    uint32_t held; /* slots counted, not yet stored */
+    uint32_t held;                     /* slots counted, not yet stored */
     bool is_committing[SESSION_EXECS]; /* of these, those in the commit under way */
     bool has_looked;
 };

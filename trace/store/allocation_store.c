@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the
- * image into the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most
- * are over. One that is not goes there as it is, but as large as it can become: the end replaces it where it is, if it
- * has changed, and no page has to be split. A recording that is continued begins anew (store_open). collector.c
+ * image into the database: in order of their ids, so that SQLite only appends, some way behind the newest, when nearly
+ * all are over. One that is not goes there as it is, but as large as it can become: the end replaces it where it is, if
+ * it has changed, and no page has to be split. Where many are not, rows wait, four million at most. A recording that is continued begins anew (store_open). collector.c
  * gathers, derived_tables.c finishes.
  */
 #include "trace/store/store.h"
@@ -24,6 +24,9 @@
 /* One commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 #define CHUNK_ROWS 4096U
+/* A chunk of which more rows are not over waits for the end, as do those behind it, while they are no more than that. */
+#define CHUNK_ROWS_OPEN (CHUNK_ROWS / 16)
+#define ROWS_HELD ((uint64_t)1 << 22)
 /* Which columns a row of allocation_row has. */
 enum allocation_use {
     USE_FREED = 1, /* a free is over when it was requested, even if the block is still pending */
@@ -165,11 +168,26 @@ static uint64_t gather_last(const struct store *store, const struct derive *deri
     return store->keep == VARVE_KEEP_TOTALS && kept < last ? kept : last;
 }
 
+/* Where the next chunk begins: should it wait? What is written before it is over is written twice, and leaves a hole. */
+static bool chunk_is_held(const struct store *store, const struct derive *derive)
+{
+    const uint64_t first = store->allocations.passed + 1;
+    if (first % CHUNK_ROWS != 0 || derive->scratch.count - first > ROWS_HELD) {
+        return false;
+    }
+    unsigned open = 0;
+    for (uint64_t id = first; id < first + CHUNK_ROWS && id <= derive->scratch.count; id++) {
+        const struct scratch_row *row = scratch_peek(&derive->scratch, id);
+        open += row->free_seq == 0 || row->is_waiting;
+    }
+    return open > CHUNK_ROWS_OPEN;
+}
+
 bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
     const uint64_t last = store->is_private ? 0 : gather_last(store, derive, behind);
     while (store->allocations.passed < last && image_rows(store->batch.image, IMAGE_ALLOCATION) < COMMIT_ROWS &&
-           allocation_store_row_pass(store, derive, false)) {
+           (behind == 0 || !chunk_is_held(store, derive)) && allocation_store_row_pass(store, derive, false)) {
     }
     return store->allocations.passed >= last;
 }

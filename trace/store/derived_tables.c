@@ -16,6 +16,7 @@
 #include "base/downsample.h"
 #include "trace/model/model_state.h"
 #include "trace/record.h"
+#include "trace/store/sqlite_format.h"
 #include "trace/store/store_transaction.h"
 
 #include "columns_generated.h"
@@ -38,6 +39,9 @@ static int row_result(const struct writer *writer, int error)
 #define WRITE_ROW(writer, statement, ...) row_result(writer, ROWS_WRITE((writer)->store, statement, __VA_ARGS__))
 
 #define CALLSITE_SHARED UINT32_MAX
+#define CALLSITE_BITS 32 /* of the number of a row of callsite_stat_row */
+
+enum callsite_stat_use { USE_OWNER = 1 };
 
 /* The call sites of one domain. */
 struct domain_writer {
@@ -52,22 +56,38 @@ struct domain_writer {
     VALUE((sum).allocations), VALUE((sum).frees), VALUE((sum).bytes), VALUE((sum).left_allocations), \
         VALUE((sum).left_bytes)
 
+/* The row of a domain's call site. */
+static uint64_t callsite_stat_id(enum domain domain, uint32_t callsite)
+{
+    return (uint64_t)domain << CALLSITE_BITS | callsite;
+}
+
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
 static int write_callsite(const struct domain_writer *domain, uint32_t callsite)
 {
-    struct callsite_total total = {0};
+    struct store *store = domain->writer->store;
+    struct callsite_total *total = &(struct callsite_total){0};
     for (unsigned i = 0; i < domain->slots.count; i++) {
-        totals_callsite_add(domain->slots.totals[i], callsite, &total);
+        totals_callsite_add(domain->slots.totals[i], callsite, total);
     }
-    if (total.sum.allocations == 0) {
+    if (total->sum.allocations == 0) {
         return VARVE_OK;
     }
-    uint32_t owner = domain->owners[callsite];
-    return WRITE_ROW(domain->writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain->domain),
-                     LEFT_VALUES(total.sum), VALUE(total.peak_allocations), VALUE(total.peak_bytes),
-                     VALUE(total.sum.temporary), VALUE(total.sum.lifetime_ns),
-                     owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL, VALUE(total.sum.shared_bytes),
-                     VALUE(total.sum.left_shared), VALUE(total.peak_shared));
+    const uint32_t owner = domain->owners[callsite];
+    const unsigned uses = owner != CALLSITE_SHARED ? USE_OWNER : 0;
+    const int64_t values[CALLSITE_STAT_COLUMNS] = {CALLSITE_STAT_MEMBERS(COLUMN_VALUE)};
+    const uint32_t nulls = 1U << CALLSITE_STAT_ID CALLSITE_STAT_USES(COLUMN_NULL);
+    const struct callsite_figures row = {callsite,
+                                         domain->domain,
+                                         {(int64_t)total->sum.allocations, (int64_t)total->sum.frees,
+                                          (int64_t)total->sum.bytes, (int64_t)total->sum.left_allocations,
+                                          (int64_t)total->sum.left_bytes, (int64_t)total->peak_allocations,
+                                          (int64_t)total->peak_bytes, (int64_t)total->sum.temporary}};
+    const unsigned count = record_columns(values, nulls, CALLSITE_STAT_DEFAULTS, CALLSITE_STAT_COLUMNS);
+    return row_result(domain->writer, functions_figures(&store->functions, &row)
+                                          ? rows_add(store, IMAGE_CALLSITE_STAT,
+                                                     callsite_stat_id(domain->domain, callsite), values, nulls, count)
+                                          : VARVE_ERROR_NO_MEMORY);
 }
 
 /* How what is left of a call site grew with its own allocations. */
@@ -579,6 +599,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
     VARVE_THEN(error, events_finish(store, message));
     VARVE_THEN(error, storages_finish(store, derive, message));
     VARVE_THEN(error, writer_execute(store, sql_derived_clear, message));
+    functions_drop_figures(&store->functions);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);
     }

@@ -2,42 +2,32 @@
 /*
  * Each call site is walked outwards once, and adds what it has to each function on its way, to one that is there
  * several times once. SQL can't mark what a walk has passed: it would sort all frames of all call sites, which are 70
- * million of a program that imports PyTorch.
+ * million of a program that imports PyTorch. Reading the rows back would take longer than the walks, so they are noted
+ * when they are written. small_tables.c and derived_tables.c note them.
  */
 #include "trace/store/function_totals.h"
 
 #include "base/error.h"
+#include "base/grown_array.h"
 #include "trace/model/domain.h"
-#include "trace/store/schema.h"
-
-#include "statements_generated.h"
+#include "trace/store/store.h"
+#include "trace/store/store_transaction.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#define FIGURES 8 /* sums of call sites, in the order of sql_function_callsites */
 
 struct function_sums {
     int64_t callsites;
-    int64_t figures[FIGURES];
+    int64_t figures[FUNCTION_FIGURES];
     uint64_t walk; /* the last one that came by */
 };
 
-/* By id of a row; what is not there is 0. */
-struct id_array {
-    uint32_t *values;
-    uint64_t limit;
-};
-
-struct function_totals {
-    sqlite3 *db;
-    struct id_array symbols;                  /* its function: the smallest id of symbols that are of the same one */
-    struct id_array frames;                   /* the same */
-    struct id_array nodes;                    /* the same */
-    struct id_array callers;                  /* of nodes: the caller's node */
-    struct function_sums *sums[DOMAIN_LIMIT]; /* by function; NULL: nothing of the domain */
-    uint64_t walks;
+/* By domain and function; NULL: nothing of the domain. */
+struct function_walks {
+    const struct function_totals *totals;
+    uint32_t *functions; /* of nodes */
+    struct function_sums *sums[DOMAIN_LIMIT];
+    uint64_t count;
 };
 
 static uint32_t id_array_get(const struct id_array *array, uint64_t id)
@@ -45,149 +35,163 @@ static uint32_t id_array_get(const struct id_array *array, uint64_t id)
     return id < array->limit ? array->values[id] : 0;
 }
 
-/* NULL on failure. */
-static sqlite3_stmt *function_prepare(sqlite3 *db, const char *sql)
+static bool id_array_set(struct id_array *array, uint32_t id, uint32_t value)
 {
-    sqlite3_stmt *statement = NULL;
-    sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
-    return statement;
+    if (id >= array->limit && !ARRAY_COVER(array->values, array->limit, id)) {
+        return false;
+    }
+    array->values[id] = value;
+    return true;
 }
 
-/* All 0, for ids up to the one in a column of `limits`. */
-static int id_array_make(struct id_array *array, sqlite3_stmt *limits, int column)
+static void id_array_free(struct id_array *array)
 {
-    array->limit = (uint64_t)sqlite3_column_int64(limits, column) + 1;
-    array->values = calloc(array->limit < UINT32_MAX ? (size_t)array->limit : SIZE_MAX, sizeof(array->values[0]));
-    return array->values != NULL ? SQLITE_OK : SQLITE_NOMEM;
+    free(array->values);
+    *array = (struct id_array){0};
 }
 
-static int function_totals_begin(struct function_totals *totals)
+/* ---- rows ---- */
+
+bool functions_symbol(struct function_totals *totals, uint32_t id, const struct store_symbol *symbol)
 {
-    sqlite3_stmt *limits = function_prepare(totals->db, sql_function_limits);
-    int result = limits != NULL && sqlite3_step(limits) == SQLITE_ROW ? SQLITE_OK : SQLITE_ERROR;
-    result = result == SQLITE_OK ? id_array_make(&totals->symbols, limits, 0) : result;
-    result = result == SQLITE_OK ? id_array_make(&totals->frames, limits, 1) : result;
-    result = result == SQLITE_OK ? id_array_make(&totals->nodes, limits, 2) : result;
-    result = result == SQLITE_OK ? id_array_make(&totals->callers, limits, 2) : result;
-    sqlite3_finalize(limits);
-    return result;
+    const struct store_symbol function = {
+        .function = symbol->function, .file = symbol->file, .module = symbol->module, .is_python = symbol->is_python};
+    const struct wide_hash hash = symbol_hash(&function);
+    struct index_slot *slot = hash_numbers_find(&totals->names, &hash);
+    if (slot == NULL) {
+        return false;
+    }
+    uint32_t number = (uint32_t)slot->number;
+    if (number == 0) {
+        number = (uint32_t)hash_numbers_add(&totals->names, slot, &hash);
+        if (!id_array_set(&totals->firsts, number, id)) {
+            return false;
+        }
+    }
+    return id_array_set(&totals->symbols, id, id_array_get(&totals->firsts, number));
 }
 
-typedef int take_row(struct function_totals *totals, sqlite3_stmt *row, uint64_t id);
-
-static int each_row(struct function_totals *totals, const char *sql, take_row *take)
+bool functions_frame(struct function_totals *totals, uint32_t id, uint32_t symbol_id)
 {
-    sqlite3_stmt *row = function_prepare(totals->db, sql);
-    int result = row != NULL ? SQLITE_ROW : SQLITE_ERROR;
-    while (result == SQLITE_ROW && (result = sqlite3_step(row)) == SQLITE_ROW) {
-        int taken = take(totals, row, (uint64_t)sqlite3_column_int64(row, 0));
-        result = taken == SQLITE_OK ? SQLITE_ROW : taken;
-    }
-    sqlite3_finalize(row);
-    return result == SQLITE_DONE ? SQLITE_OK : result;
+    return id_array_set(&totals->frames, id, symbol_id);
 }
 
-static int take_symbol(struct function_totals *totals, sqlite3_stmt *row, uint64_t id)
+bool functions_node(struct function_totals *totals, uint32_t id, uint32_t parent_id, uint32_t frame_id)
 {
-    if (id < totals->symbols.limit) {
-        totals->symbols.values[id] = (uint32_t)sqlite3_column_int64(row, 1);
-    }
-    return SQLITE_OK;
+    return id_array_set(&totals->nodes, id, frame_id) && id_array_set(&totals->callers, id, parent_id);
 }
 
-static int take_stack_frame(struct function_totals *totals, sqlite3_stmt *row, uint64_t id)
+bool functions_callsite(struct function_totals *totals, uint32_t id, uint32_t node_id)
 {
-    if (id < totals->frames.limit) {
-        totals->frames.values[id] = id_array_get(&totals->symbols, (uint64_t)sqlite3_column_int64(row, 1));
-    }
-    return SQLITE_OK;
+    return id_array_set(&totals->callsites, id, node_id);
 }
 
-static int take_node(struct function_totals *totals, sqlite3_stmt *row, uint64_t id)
+bool functions_figures(struct function_totals *totals, const struct callsite_figures *row)
 {
-    uint64_t caller = (uint64_t)sqlite3_column_int64(row, 1);
-    if (id < totals->nodes.limit) {
-        totals->callers.values[id] = caller < id ? (uint32_t)caller : 0; /* every walk ends */
-        totals->nodes.values[id] = id_array_get(&totals->frames, (uint64_t)sqlite3_column_int64(row, 2));
+    if (!ARRAY_GROW(totals->rows, totals->row_capacity, totals->row_count + 1)) {
+        return false;
     }
-    return SQLITE_OK;
+    totals->rows[totals->row_count++] = *row;
+    return true;
 }
 
-static int take_callsite(struct function_totals *totals, sqlite3_stmt *row, uint64_t node)
+void functions_drop_symbols(struct function_totals *totals)
 {
-    uint64_t domain = (uint64_t)sqlite3_column_int64(row, 1);
-    int64_t figures[FIGURES];
-    if (domain >= DOMAIN_LIMIT) {
-        return SQLITE_OK;
+    hash_numbers_free(&totals->names);
+    id_array_free(&totals->firsts);
+    id_array_free(&totals->symbols);
+    id_array_free(&totals->frames);
+}
+
+void functions_drop_stacks(struct function_totals *totals)
+{
+    id_array_free(&totals->nodes);
+    id_array_free(&totals->callers);
+    id_array_free(&totals->callsites);
+}
+
+void functions_drop_figures(struct function_totals *totals)
+{
+    free(totals->rows);
+    totals->rows = NULL;
+    totals->row_count = totals->row_capacity = 0;
+}
+
+void functions_free(struct function_totals *totals)
+{
+    functions_drop_symbols(totals);
+    functions_drop_stacks(totals);
+    functions_drop_figures(totals);
+}
+
+/* ---- sums ---- */
+
+/* Of each node its function; NULL without memory. */
+static uint32_t *nodes_name(const struct function_totals *totals)
+{
+    uint32_t *functions = calloc(totals->nodes.limit + 1, sizeof(*functions));
+    for (size_t id = 0; functions != NULL && id < totals->nodes.limit; id++) {
+        functions[id] = id_array_get(&totals->symbols, id_array_get(&totals->frames, totals->nodes.values[id]));
     }
-    if (totals->sums[domain] == NULL) {
-        totals->sums[domain] = calloc((size_t)totals->symbols.limit, sizeof(*totals->sums[domain]));
+    return functions;
+}
+
+static bool callsite_walk(struct function_walks *walks, const struct callsite_figures *row)
+{
+    const struct function_totals *totals = walks->totals;
+    struct function_sums **of_domain = &walks->sums[row->domain];
+    if (*of_domain == NULL && (*of_domain = calloc(totals->symbols.limit + 1, sizeof(**of_domain))) == NULL) {
+        return false;
     }
-    if (totals->sums[domain] == NULL) {
-        return SQLITE_NOMEM;
-    }
-    for (int i = 0; i < FIGURES; i++) {
-        figures[i] = sqlite3_column_int64(row, 2 + i);
-    }
-    totals->walks++;
+    walks->count++;
+    uint32_t node = id_array_get(&totals->callsites, row->callsite);
     for (; node != 0 && node < totals->nodes.limit; node = totals->callers.values[node]) {
-        struct function_sums *sums = &totals->sums[domain][totals->nodes.values[node]];
-        if (sums->walk != totals->walks) {
-            sums->walk = totals->walks;
+        struct function_sums *sums = &(*of_domain)[walks->functions[node]];
+        if (sums->walk != walks->count) {
+            sums->walk = walks->count;
             sums->callsites++;
-            for (int i = 0; i < FIGURES; i++) {
-                sums->figures[i] = (int64_t)((uint64_t)sums->figures[i] + (uint64_t)figures[i]);
+            for (int i = 0; i < FUNCTION_FIGURES; i++) {
+                sums->figures[i] = (int64_t)((uint64_t)sums->figures[i] + (uint64_t)row->figures[i]);
             }
         }
     }
-    return SQLITE_OK;
+    return true;
 }
 
-static int write_function(sqlite3_stmt *row, uint64_t function, unsigned domain, const struct function_sums *sums)
+static int write_function(struct store *store, uint64_t function, unsigned domain, const struct function_sums *sums)
 {
-    sqlite3_bind_int64(row, 1, (sqlite3_int64)function);
-    sqlite3_bind_int64(row, 2, domain);
-    sqlite3_bind_int64(row, 3, sums->callsites);
-    for (int i = 0; i < FIGURES; i++) {
-        sqlite3_bind_int64(row, 4 + i, sums->figures[i]);
+    struct store_value values[3 + FUNCTION_FIGURES] = {VALUE(function), VALUE(domain), VALUE(sums->callsites)};
+    for (int i = 0; i < FUNCTION_FIGURES; i++) {
+        values[3 + i] = VALUE(sums->figures[i]);
     }
-    (void)sqlite3_step(row);
-    return sqlite3_reset(row);
+    return rows_write(store, STATEMENT_FUNCTION_STAT, values, 3 + FUNCTION_FIGURES);
 }
 
 /* In the order of the key. Function 0 is that of frames that have none. */
-static int write_all(const struct function_totals *totals)
+static int write_all(struct store *store, const struct function_walks *walks)
 {
-    sqlite3_stmt *row = schema_prepare(totals->db, schema_row_sql(sql_row_insert, "function_stat", 3 + FIGURES));
-    int result = row != NULL ? SQLITE_OK : SQLITE_ERROR;
-    for (uint64_t function = 1; function < totals->symbols.limit && result == SQLITE_OK; function++) {
-        for (unsigned domain = 0; domain < DOMAIN_LIMIT && result == SQLITE_OK; domain++) {
-            const struct function_sums *sums = totals->sums[domain] != NULL ? &totals->sums[domain][function] : NULL;
-            result = sums != NULL && sums->callsites > 0 ? write_function(row, function, domain, sums) : SQLITE_OK;
+    int error = VARVE_OK;
+    for (uint64_t function = 1; function < walks->totals->symbols.limit && error == VARVE_OK; function++) {
+        for (unsigned domain = 0; domain < DOMAIN_LIMIT && error == VARVE_OK; domain++) {
+            const struct function_sums *sums = walks->sums[domain] != NULL ? &walks->sums[domain][function] : NULL;
+            error = sums != NULL && sums->callsites > 0 ? write_function(store, function, domain, sums) : VARVE_OK;
         }
     }
-    sqlite3_finalize(row);
-    return result;
+    return error;
 }
 
-int function_totals_write(sqlite3 *db, const char *path, struct varve_message *message)
+int functions_write(struct store *store)
 {
-    struct function_totals totals = {.db = db};
-    int result = sqlite3_exec(db, "DELETE FROM function_stat", NULL, NULL, NULL);
-    result = result == SQLITE_OK ? function_totals_begin(&totals) : result;
-    result = result == SQLITE_OK ? each_row(&totals, sql_function_symbols, take_symbol) : result;
-    result = result == SQLITE_OK ? each_row(&totals, sql_function_frames, take_stack_frame) : result;
-    result = result == SQLITE_OK ? each_row(&totals, sql_function_nodes, take_node) : result;
-    result = result == SQLITE_OK ? each_row(&totals, sql_function_callsites, take_callsite) : result;
-    result = result == SQLITE_OK ? write_all(&totals) : result;
-    for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
-        free(totals.sums[i]);
+    const struct function_totals *totals = &store->functions;
+    struct function_walks walks = {.totals = totals, .functions = nodes_name(totals)};
+    bool has_memory = walks.functions != NULL;
+    for (size_t i = 0; i < totals->row_count && has_memory; i++) {
+        has_memory = callsite_walk(&walks, &totals->rows[i]);
     }
-    free(totals.symbols.values);
-    free(totals.frames.values);
-    free(totals.nodes.values);
-    free(totals.callers.values);
-    return result == SQLITE_OK      ? VARVE_OK
-           : result == SQLITE_NOMEM ? varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for stacks")
-                                    : schema_error(db, path, "cannot add up functions", message);
+    int error = has_memory ? write_all(store, &walks) : VARVE_ERROR_NO_MEMORY;
+    for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
+        free(walks.sums[i]);
+    }
+    free(walks.functions);
+    return error;
 }

@@ -49,6 +49,7 @@ static const struct {
     [IMAGE_FRAME_ADDRESS] = {"frame_address", "frame_address", sql_batch_insert},
     [IMAGE_STACK_NODE] = {"stack_node", "stack_node_row", sql_batch_insert},
     [IMAGE_CALLSITE] = {"callsite", "callsite", sql_batch_insert},
+    [IMAGE_CALLSITE_STAT] = {"callsite_stat", "callsite_stat_row", sql_batch_insert},
 };
 
 /* The rows of one table. */

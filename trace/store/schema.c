@@ -8,7 +8,6 @@
 #include "trace/event_list.h"
 #include "trace/event_names.h"
 #include "trace/model/domain.h"
-#include "trace/store/function_totals.h"
 #include "trace/record.h"
 #include "base/error.h"
 #include "trace/writer.h"
@@ -282,8 +281,7 @@ int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
     static const char what[] = "cannot build indexes";
     int64_t has_storages = 0;
     int64_t has_marks = 0;
-    int error = schema_execute(db, path, sql_leak_index, what, message);
-    VARVE_THEN(error, schema_query(db, path, sql_has_storages, &has_storages, message));
+    int error = schema_query(db, path, sql_has_storages, &has_storages, message);
     VARVE_THEN(error, schema_query(db, path, sql_has_marks, &has_marks, message));
     if (error == VARVE_OK && has_storages != 0) {
         error = schema_execute(db, path, sql_storage_indexes, what, message);
@@ -291,6 +289,5 @@ int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
     if (error == VARVE_OK && has_storages != 0 && has_marks != 0) {
         error = schema_execute(db, path, sql_phase_index, what, message);
     }
-    VARVE_THEN(error, function_totals_write(db, path, message));
     return error;
 }

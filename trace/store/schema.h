@@ -38,7 +38,7 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
 int schema_verify_columns(sqlite3 *db, const char *path, struct varve_message *message);
 /// The one integer that a query gives, 0 for NULL; `*value_out` is untouched if there is no row.
 int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out, struct varve_message *message);
-/// The last step before statistics: indexes, and the table that follows from those of call sites and stacks.
+/// The last step before statistics.
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message);
 
 #endif

@@ -9,7 +9,7 @@
 -- Of tables whose rows C code packs, brackets say what of (cmake/declare_database.py makes columns_generated.h): of a
 -- table the pointer whose members its columns are, of a column another expression (of events a member, as they are read
 -- back), and `if` which bit of `uses` gives it a value; `?` is a value that the code computes. event_row,
--- allocation_row and storage have their rowid last.
+-- allocation_row, callsite_stat_row and storage have their rowid last.
 
 --- facts of the recording, by name
 CREATE TABLE meta(
@@ -351,21 +351,23 @@ CREATE TABLE callsite(
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
 -- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed). Only
 -- total_stat has domain cupti.
---- as callsite_total, as it is stored
---- like: total_stat
-CREATE TABLE callsite_stat(
-    callsite_id INTEGER NOT NULL, --- callsite.id; 0: no stack
-    domain INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
-    peak_allocations INTEGER NOT NULL, --- allocations live at the peak of the domain (of each device at its own)
-    peak_bytes INTEGER NOT NULL, --- bytes of those
-    temporary INTEGER NOT NULL,
-    lifetime_ns INTEGER NOT NULL, --- lifetimes of the freed ones, added up
-    process_id INTEGER, --- process.id of the only one that used the call site; NULL: several did, see callsite_share
-    shared_bytes INTEGER NOT NULL DEFAULT 0, --- of objects of Python that are in the heap as well
-    live_shared_bytes INTEGER NOT NULL DEFAULT 0, --- of them, those in live_bytes
-    peak_shared_bytes INTEGER NOT NULL DEFAULT 0, --- of them, those in peak_bytes
-    PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
+--- [total] callsite_stat as it is stored: read that view
+--- like: callsite_stat
+CREATE TABLE callsite_stat_row(
+    allocations INTEGER NOT NULL, --- [total->sum.allocations]
+    bytes INTEGER NOT NULL, --- [total->sum.bytes]
+    frees INTEGER NOT NULL DEFAULT 0, --- [total->sum.frees]
+    lifetime_ns INTEGER NOT NULL DEFAULT 0, --- [total->sum.lifetime_ns]
+    process_id INTEGER, --- [owner if OWNER]
+    temporary INTEGER NOT NULL DEFAULT 0, --- [total->sum.temporary]
+    peak_allocations INTEGER NOT NULL DEFAULT 0,
+    peak_bytes INTEGER NOT NULL DEFAULT 0,
+    live_allocations INTEGER NOT NULL DEFAULT 0, --- [total->sum.left_allocations]
+    live_bytes INTEGER NOT NULL DEFAULT 0, --- [total->sum.left_bytes]
+    shared_bytes INTEGER NOT NULL DEFAULT 0, --- [total->sum.shared_bytes]
+    live_shared_bytes INTEGER NOT NULL DEFAULT 0, --- [total->sum.left_shared]
+    peak_shared_bytes INTEGER NOT NULL DEFAULT 0, --- [total->peak_shared]
+    id INTEGER PRIMARY KEY) STRICT; --- [?] domain * 4294967296 + callsite_id
 -- Small: a row for each function and domain. Made of callsite_stat and the stacks at the end (function_totals.c), and
 -- tests compare it with them.
 --- as function_total, as it is stored

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their
- * numbers here, so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector
- * and callsites_finish call it.
+ * numbers here, so that equal ones share a row without an index. The collector and callsites_finish call it.
  */
 #include "trace/store/store.h"
 
 #include "base/grown_array.h"
-#include "base/hash_index.h"
 #include "base/error.h"
 #include "trace/store/page_image.h"
 #include "trace/store/schema.h"
@@ -175,9 +173,8 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
     return ROWS_WRITE(store, STATEMENT_MODULE, VALUE(id), VALUE(path), VALUE(build_id_hex));
 }
 
-/* Into the image, which is written when it is full. */
-static int small_tables_row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values,
-                                uint32_t nulls, unsigned count)
+int rows_add(struct store *store, enum image_table table, uint64_t id, const int64_t *values, uint32_t nulls,
+             unsigned count)
 {
     int error = VARVE_OK;
     if (!image_add(store->batch.image, table, id, values, nulls, 0, count)) {
@@ -192,13 +189,15 @@ static int small_tables_row_add(struct store *store, enum image_table table, uin
 int store_stack_frame(struct store *store, uint32_t id, uint32_t symbol_id, int64_t pc)
 {
     const int64_t values[] = {symbol_id, pc};
-    return small_tables_row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
+    return functions_frame(&store->functions, id, symbol_id)
+               ? rows_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2)
+               : VARVE_ERROR_NO_MEMORY;
 }
 
 int store_frame_address(struct store *store, uint32_t id, uint32_t frame_id, int64_t pc)
 {
     const int64_t values[] = {frame_id, pc};
-    return small_tables_row_add(store, IMAGE_FRAME_ADDRESS, id, values, 0, 2);
+    return rows_add(store, IMAGE_FRAME_ADDRESS, id, values, 0, 2);
 }
 
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t frame_id)
@@ -208,8 +207,10 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
     }
     const int64_t values[] = {frame_id, (int64_t)id - parent_id};
     bool is_root = parent_id == 0;
-    return small_tables_row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
-                                !is_root && values[1] == 1 ? 1 : 2);
+    return functions_node(&store->functions, id, parent_id, frame_id)
+               ? rows_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
+                          !is_root && values[1] == 1 ? 1 : 2)
+               : VARVE_ERROR_NO_MEMORY;
 }
 
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
@@ -217,7 +218,9 @@ int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t 
 {
     const int64_t values[] = {node_id, depth, symbol_id, user_symbol_id};
     const uint32_t nulls = (node_id == 0) | (symbol_id == 0) << 2 | (user_symbol_id == 0) << 3;
-    return small_tables_row_add(store, IMAGE_CALLSITE, id, values, nulls, user_symbol_id == 0 ? 3 : 4);
+    return functions_callsite(&store->functions, id, node_id)
+               ? rows_add(store, IMAGE_CALLSITE, id, values, nulls, user_symbol_id == 0 ? 3 : 4)
+               : VARVE_ERROR_NO_MEMORY;
 }
 
 /* ---- symbols ---- */
@@ -228,10 +231,10 @@ static uint64_t text_hash(const char *text, uint64_t seed)
     return index_hash(text, text != NULL ? strlen(text) : 0, seed + (text != NULL));
 }
 
-static struct symbol_hash symbol_hash(const struct store_symbol *symbol)
+struct wide_hash symbol_hash(const struct store_symbol *symbol)
 {
     const uint64_t numbers = (uint64_t)symbol->line << 2 | (uint64_t)symbol->is_python << 1 | symbol->is_inlined;
-    struct symbol_hash hash;
+    struct wide_hash hash;
     for (uint64_t i = 0; i < 2; i++) {
         uint64_t seed = text_hash(symbol->module, index_hash(&numbers, sizeof(numbers), i));
         hash.words[i] = text_hash(symbol->function, text_hash(symbol->file, seed));
@@ -239,51 +242,27 @@ static struct symbol_hash symbol_hash(const struct store_symbol *symbol)
     return hash;
 }
 
-struct symbol_key {
-    const struct store_symbols *symbols;
-    const struct symbol_hash *hash;
-};
-
-static bool symbol_is_equal(const void *context, uint64_t number)
-{
-    const struct symbol_key *key = context;
-    return memcmp(&key->symbols->hashes[number - 1], key->hash, sizeof(*key->hash)) == 0;
-}
-
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
-    const struct symbol_hash hash = symbol_hash(symbol);
+    const struct wide_hash hash = symbol_hash(symbol);
     struct store_symbols *symbols = &store->symbols;
-    const struct symbol_key key = {.symbols = symbols, .hash = &hash};
-    struct index_slot *slot = index_find_equal(&symbols->index, hash.words[0], symbol_is_equal, &key);
-    if (slot == NULL || !ARRAY_GROW(symbols->hashes, symbols->capacity, symbols->index.count + 1)) {
-        return 0;
-    }
-    if (slot->number != 0) {
-        return symbols->first + (uint32_t)slot->number;
+    struct index_slot *slot = hash_numbers_find(&symbols->numbers, &hash);
+    if (slot == NULL || slot->number != 0) {
+        return slot != NULL ? symbols->first + (uint32_t)slot->number : 0;
     }
     uint32_t id = store->symbol_last + 1;
     int error = ROWS_WRITE(store, STATEMENT_SYMBOL, VALUE(id), VALUE(symbol->function), VALUE(symbol->file),
                            value_least(1, symbol->line), VALUE(symbol->module), VALUE(symbol->is_python),
                            VALUE(symbol->is_inlined), VALUE(symbol->rank));
-    if (error != VARVE_OK) {
+    if (error != VARVE_OK || !functions_symbol(&store->functions, id, symbol)) {
         return 0;
     }
-    if (symbols->index.count == 0) {
+    if (symbols->numbers.index.count == 0) {
         symbols->first = store->symbol_last;
     }
     store->symbol_last = id;
-    symbols->hashes[symbols->index.count] = hash;
-    index_fill(&symbols->index, slot, hash.words[0], symbols->index.count + 1);
+    hash_numbers_add(&symbols->numbers, slot, &hash);
     return id;
-}
-
-/* Numbers already given may be in the database or not: go on after them. */
-void rows_forget_symbols(struct store *store)
-{
-    index_free(&store->symbols.index);
-    free(store->symbols.hashes);
-    store->symbols = (struct store_symbols){0};
 }
 
 bool store_has_room(const struct store *store)
@@ -298,7 +277,8 @@ int store_symbols_begin(struct store *store, struct varve_message *message)
                                " DELETE FROM frame_address",
                                message);
     if (error == VARVE_OK) {
-        rows_forget_symbols(store);
+        hash_numbers_free(&store->symbols.numbers);
+        functions_drop_symbols(&store->functions);
         store->symbol_last = 0;
     }
     return error;
@@ -307,8 +287,7 @@ int store_symbols_begin(struct store *store, struct varve_message *message)
 int store_callsites_begin(struct store *store, struct varve_message *message)
 {
     int error = store_symbols_begin(store, message);
-    if (error == VARVE_OK) {
-        error = writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM callsite", message);
-    }
+    VARVE_THEN(error, writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM callsite", message));
+    functions_drop_stacks(&store->functions);
     return error;
 }

@@ -83,7 +83,8 @@ bool storages_gather(struct store *store, struct derive *derive, uint64_t behind
         return true;
     }
     while (store->storages_passed + behind < derive->storages.count &&
-           image_rows(store->batch.image, IMAGE_STORAGE) < COMMIT_ROWS && storage_store_row_pass(store, derive, false)) {
+           image_rows(store->batch.image, IMAGE_STORAGE) < COMMIT_ROWS &&
+           storage_store_row_pass(store, derive, false)) {
     }
     return store->storages_passed + behind >= derive->storages.count;
 }

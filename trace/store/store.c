@@ -363,7 +363,8 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
     store_report(progress, context, 0);
-    int error = complete(store, progress, context, message);
+    int error = functions_write(store); /* while a thread writes what was committed before */
+    VARVE_THEN(error, complete(store, progress, context, message));
     store_report(progress, context, 2);
     VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->event_log != NULL) {
@@ -522,7 +523,8 @@ void store_close(struct store *store)
     free(store->batch.rows.bytes);
     free(store->behind.batch.rows.bytes);
     free(store->allocations.is_open);
-    rows_forget_symbols(store);
+    hash_numbers_free(&store->symbols.numbers);
+    functions_free(&store->functions);
     free(store->threads.ids);
     free(store->path);
     free(store);

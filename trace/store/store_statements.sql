@@ -44,12 +44,13 @@ INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLI
 
 -- statement sql_derived_clear
 -- Empty but for what an earlier attempt left.
-DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_stat; DELETE FROM callsite_share;
+DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_stat_row; DELETE FROM callsite_share;
 DELETE FROM total_stat; DELETE FROM size_stat; DELETE FROM host_peak; DELETE FROM sample; DELETE FROM segment;
 DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark; DELETE FROM keyframe; DELETE FROM process_device;
 DELETE FROM device_event; DELETE FROM device_call_stat; DELETE FROM device_memory; DELETE FROM stream_stat;
 DELETE FROM remat_event; DELETE FROM operator_stat; DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;
-DELETE FROM remat_budget; DELETE FROM remat_failure_stat; DELETE FROM remat_blocked_stat
+DELETE FROM remat_budget; DELETE FROM remat_failure_stat; DELETE FROM remat_blocked_stat;
+DELETE FROM function_stat
 
 -- statement sql_connection_settings
 -- Safe against SIGKILL, not against a power loss. Events are appended and never read again: a larger cache only makes
@@ -77,12 +78,6 @@ PRAGMA application_id = %d; PRAGMA user_version = %d; INSERT INTO meta VALUES ('
 -- statement sql_all_columns
 SELECT count(*) FROM sqlite_schema s, pragma_table_info(s.name) WHERE s.type = 'table' AND s.name NOT LIKE 'sqlite%'
 
--- statement sql_leak_index
--- The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place.
--- The sort takes as much memory as the cache may.
-PRAGMA cache_size = -49152;
-CREATE INDEX IF NOT EXISTS allocation_leak ON allocation_row(callsite_id) WHERE
-    (alloc_seq + coalesce(lifetime_events, 0) + pending_events) COLLATE BINARY IS NULL
 -- statement sql_storage_indexes
 -- What is alive, and from an allocation to what lies in it.
 CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;
@@ -94,18 +89,6 @@ CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq)
 SELECT EXISTS (SELECT 1 FROM storage)
 -- statement sql_has_marks
 SELECT EXISTS (SELECT 1 FROM mark)
-
--- statement sql_function_limits
-SELECT (SELECT max(id) FROM symbol), (SELECT max(id) FROM stack_frame), (SELECT max(id) FROM stack_node_row)
--- statement sql_function_symbols
-SELECT id, min(id) OVER (PARTITION BY function, file, module, is_python) FROM symbol WHERE id > 0
--- statement sql_function_frames
-SELECT id, symbol_id FROM stack_frame
--- statement sql_function_nodes
-SELECT id, id - parent_lag, frame_id FROM stack_node_row
--- statement sql_function_callsites
-SELECT c.node_id, t.domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations,
-    t.peak_bytes, t.temporary FROM callsite_stat t CROSS JOIN callsite c ON c.id = t.callsite_id
 
 -- statement sql_analyze
 -- Statistics for the query planner. ANALYZE of everything would read the tables of millions of rows, all numbered from

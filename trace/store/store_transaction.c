@@ -26,7 +26,8 @@ sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement
 {
     sqlite3_stmt **prepared = &store->statements[statement];
     if (*prepared == NULL) {
-        *prepared = schema_prepare(store->db, schema_row_sql(statements[statement].sql, statements[statement].table, count));
+        *prepared =
+            schema_prepare(store->db, schema_row_sql(statements[statement].sql, statements[statement].table, count));
     }
     return *prepared;
 }

@@ -10,9 +10,10 @@
 #ifndef VARVE_TRACE_STORE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_STORE_TRANSACTION_H
 
-#include "base/hash_index.h"
 #include "base/error.h"
 #include "trace/collect.h"
+#include "trace/store/function_totals.h"
+#include "trace/store/hash_numbers.h"
 #include "trace/store/page_image.h"
 
 #include <pthread.h>
@@ -41,7 +42,6 @@
     X(MODULE, "module", sql_row_replace)                          \
     X(SYMBOL, "symbol", sql_row_insert)                           \
     X(MAIN_END, "process", sql_main_end)                          \
-    X(CALLSITE_STAT, "callsite_stat", sql_row_insert)             \
     X(CALLSITE_SHARE, "callsite_share", sql_callsite_share)       \
     X(TOTAL_STAT, "total_stat", sql_row_insert)                   \
     X(SIZE_STAT, "size_stat", sql_row_insert)                     \
@@ -65,7 +65,8 @@
     X(REMAT_STORAGE, "remat_storage_stat", sql_row_insert)        \
     X(REMAT_BUDGET, "remat_budget", sql_row_insert)               \
     X(REMAT_FAILURE, "remat_failure_stat", sql_row_insert)        \
-    X(REMAT_BLOCKED, "remat_blocked_stat", sql_row_insert)
+    X(REMAT_BLOCKED, "remat_blocked_stat", sql_row_insert)        \
+    X(FUNCTION_STAT, "function_stat", sql_row_replace)
 
 #define STATEMENT_NAME(name, table, sql) STATEMENT_##name,
 enum store_statement {
@@ -113,15 +114,9 @@ struct store_batch {
     struct store_rows rows;
 };
 
-struct symbol_hash {
-    uint64_t words[2];
-};
-
-/* The symbols that have rows: number k of the index is row first + k. */
+/* The symbols that have rows: number k is row first + k. */
 struct store_symbols {
-    struct index index;
-    struct symbol_hash *hashes; /* of number k at [k - 1] */
-    size_t capacity;
+    struct hash_numbers numbers;
     uint32_t first;
 };
 
@@ -162,13 +157,13 @@ struct event_log;
 struct store {
     sqlite3 *db;
     char *path;
-    int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_batch batch;  /* what was written since the last commit was begun */
+    int lock_fd;              /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
+    struct store_batch batch; /* what was written since the last commit was begun */
     struct store_behind behind;
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
-    bool is_private;  /* nobody else reads it, and there is no rollback: the first error stays */
-    bool is_settled;  /* there is none any more, see store_settle */
-    bool is_complete; /* found so when it was opened to be resumed */
+    bool is_private;               /* nobody else reads it, and there is no rollback: the first error stays */
+    bool is_settled;               /* there is none any more, see store_settle */
+    bool is_complete;              /* found so when it was opened to be resumed */
     enum varve_keep keep;          /* see store_keep */
     enum varve_keep keep_rows;     /* the last one with rows: of what was taken before */
     bool has_derived;              /* derive_finish succeeded */
@@ -182,6 +177,7 @@ struct store {
     uint64_t storages_passed; /* the last id of `storage` that has gone into the image */
     struct store_symbols symbols;
     uint32_t symbol_last;
+    struct function_totals functions;
     struct varve_message failure; /* of the last small row: those functions take no message */
 };
 
@@ -193,6 +189,11 @@ int rows_write(struct store *store, enum store_statement statement, const struct
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
+/// A row of a large table, for the image. If that is full a commit comes first.
+int rows_add(struct store *store, enum image_table table, uint64_t id, const int64_t *values, uint32_t nulls,
+             unsigned count);
+/// Equal for equal symbols; their rank follows from the rest.
+struct wide_hash symbol_hash(const struct store_symbol *symbol);
 /* All of a list of columns_generated.h, as such values. */
 #define ROW_VALUE(column, member) VALUE(member),
 /// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these;
@@ -211,9 +212,6 @@ static inline uint32_t rows_callsite(const struct store *store, uint32_t callsit
 {
     return store->callsite_rows != NULL && callsite < store->callsite_limit ? store->callsite_rows[callsite] : callsite;
 }
-
-/// The symbols handed out are not all in the database any more.
-void rows_forget_symbols(struct store *store);
 
 /// Bind and step each row, in the open transaction. False: SQLite has the reason.
 bool rows_insert(struct store *store, const struct store_rows *rows);

@@ -145,6 +145,20 @@ CREATE VIEW frame AS
         CROSS JOIN stack_frame f ON f.id = n.frame_id
         CROSS JOIN symbol s ON s.id = f.symbol_id;
 
+--- as callsite_total, by codes
+--- callsite_id: callsite.id; 0: no stack | domain: domain.code
+--- peak_allocations: allocations live at the peak of the domain (of each device at its own) | peak_bytes: bytes of those
+--- lifetime_ns: lifetimes of the freed ones, added up
+--- process_id: process.id of the only one that used the call site; NULL: several did, see callsite_share
+--- shared_bytes: of objects of Python that are in the heap as well | live_shared_bytes: of them, those in live_bytes
+--- peak_shared_bytes: of them, those in peak_bytes
+--- like: total_stat
+CREATE VIEW callsite_stat AS
+    SELECT id & 4294967295 AS callsite_id, id >> 32 AS domain, allocations, frees, bytes, live_allocations, live_bytes,
+        peak_allocations, peak_bytes, temporary, lifetime_ns, process_id, shared_bytes, live_shared_bytes,
+        peak_shared_bytes
+    FROM callsite_stat_row;
+
 --- sums per call site and domain, of all processes and devices together
 --- user_function: of the user's line, the innermost frame that is not plumbing | user_file: its source file
 --- user_line: line in it | callsite_id: call site: callsite.id, whose frames are in view frame; 0 or NULL: no stack

@@ -23,9 +23,9 @@ static const char common_sql[] =
 static const char derive_sql[] =
     "INSERT INTO allocation(domain, pid, tid, addr, size, alloc_seq, free_requested_seq, free_completed_seq, alloc_ns, "
     "callsite_id, process_id) SELECT 1, 500, 500, 4096, size, alloc, freed, freed, alloc * 1000, site, 1 FROM made;"
-    "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+    "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
     "peak_allocations, "
-    "peak_bytes, temporary, lifetime_ns) SELECT site, 1, count(*), count(freed), sum(size), count(*) - count(freed), "
+    "peak_bytes, temporary, lifetime_ns) SELECT (1 << 32) + site, count(*), count(freed), sum(size), count(*) - count(freed), "
     "coalesce(sum(size) FILTER (WHERE freed IS NULL), 0), count(*) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) "
     "> 6), "
     "coalesce(sum(size) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) > 6), 0), 0, 0 FROM made GROUP BY site;"

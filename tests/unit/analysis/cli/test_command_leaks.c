@@ -44,9 +44,9 @@ static const char lines[] =
     "rowid * 10 + 1),"
     "        iif(free_ns IS NULL, NULL, rowid * 10 + 1), alloc_ns * 1000000, free_ns * 1000000, site, process_id, 0 "
     "FROM made;"
-    "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+    "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
     "peak_allocations,"
-    "    peak_bytes, temporary, lifetime_ns) SELECT callsite_id, 1, count(*), count(free_ns), sum(size), sum(free_ns "
+    "    peak_bytes, temporary, lifetime_ns) SELECT (1 << 32) + coalesce(callsite_id, 0), count(*), count(free_ns), sum(size), sum(free_ns "
     "IS NULL),"
     "    sum(iif(free_ns IS NULL, size, 0)), 0, 0, 0, 0 FROM allocation GROUP BY callsite_id";
 

@@ -30,10 +30,10 @@ static const char small_sql[] =
     "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, 10, 4, 8, 3), (2, 7, 5, 6, 4), "
     "(3, 5, 3, "
     "4, 4), (4, 9, 5, 7, 7);"
-    "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-    "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 1, 10, 10, 5000, 0, 0, 3, 300, 7, 1), (2, 1, "
+    "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
+    "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES ((1 << 32) + 1, 10, 10, 5000, 0, 0, 3, 300, 7, 1), ((1 << 32) + 2, "
     "2, 1, 500, 1, "
-    "250, 2, 500, 0, 1), (3, 1, 1, 1, 100, 0, 0, 1, 100, 1, 1), (4, 1, 1, 1, 100, 0, 0, 1, 100, 0, 1);"
+    "250, 2, 500, 0, 1), ((1 << 32) + 3, 1, 1, 100, 0, 0, 1, 100, 1, 1), ((1 << 32) + 4, 1, 1, 100, 0, 0, 1, 100, 0, 1);"
     "INSERT INTO total_stat SELECT 0, 1, 0, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), "
     "sum(live_bytes), sum(peak_bytes), sum(peak_allocations), 6, 6000, sum(temporary), 0 FROM callsite_stat;";
 
@@ -220,8 +220,8 @@ TEST(test_malformed)
         "DELETE FROM total_stat",
     };
     static const char *const refused[] = {
-        "UPDATE callsite_stat SET peak_bytes = -1",
-        "UPDATE callsite_stat SET peak_allocations = 9223372036854775807",
+        "UPDATE callsite_stat_row SET peak_bytes = -1",
+        "UPDATE callsite_stat_row SET peak_allocations = 9223372036854775807",
         "DROP TABLE stack_node_row",
         "DROP TABLE symbol; CREATE TABLE symbol(words)",
         "DELETE FROM meta WHERE key = 'complete'",

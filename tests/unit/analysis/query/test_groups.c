@@ -104,16 +104,17 @@ static void assert_entry(const struct callsite_list *list, size_t index, const c
 static void make_lines(const char *path)
 {
     trace_database_make(path, scripts);
-    sql_run(path,
-            "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
-            "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
-            "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
-            "(32, NULL, 11, 70000);"
-            "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
-            "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
-            "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-            "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (10, 1, 2, 2, 400000000, 0, 0, 0, 0, 0, 9), "
-            "(11, 1, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), (12, 1, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
+    sql_run(
+        path,
+        "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
+        "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
+        "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
+        "(32, NULL, 11, 70000);"
+        "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
+        "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
+        "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES ((1 << 32) + 10, 2, 2, 400000000, 0, 0, 0, 0, 0, 9), "
+        "((1 << 32) + 11, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), ((1 << 32) + 12, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
 }
 
 TEST(test_entries)
@@ -207,7 +208,7 @@ TEST(test_peak_of_two_devices)
 TEST(test_damaged_numbers)
 {
     trace_database_make("numbers.db", scripts);
-    sql_run("numbers.db", "UPDATE callsite_stat SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
+    sql_run("numbers.db", "UPDATE callsite_stat_row SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
     struct callsite_list list = load("numbers.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
     assert_int_equal(list.count_all, 1);
     callsite_list_free(&list);
@@ -283,8 +284,8 @@ TEST(test_two_screens)
         "INSERT INTO stack_node(id, parent_id, symbol_id, pc) SELECT id, 3, id, id FROM symbol WHERE id >= 100;"
         "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) SELECT id, id, 4, id, id FROM symbol "
         "WHERE id >= 100;"
-        "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT id, 1 + id % 2, 9, 1, 1 << 40, 8, (id * 7 % "
+        "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT (1 + id % 2 << 32) + id, 9, 1, 1 << 40, 8, (id * 7 % "
         "101) << 30, "
         "7, (id * 11 % 101) << 30, id * 13 % 101, 5 FROM symbol WHERE id >= 100;"
         "INSERT INTO total_stat SELECT id, 1, 0, 1, 0, id, 1, id, id, 1, 1, 1, 0, 0 FROM symbol WHERE id >= 100;"

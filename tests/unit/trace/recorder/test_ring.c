@@ -38,6 +38,7 @@ static void step_emit(struct run *run, uint64_t burst)
 
 static void step_release(struct run *run)
 {
+    ring_reader_commit(run->stream.consumer.reader);
     ring_reader_release(run->stream.consumer.reader);
     run->released = run->stream;
 }

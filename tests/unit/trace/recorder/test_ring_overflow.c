@@ -382,6 +382,7 @@ static void scenario_folded_dropped(struct session *of_case, void *context)
     struct varve_record record;
     while (consumer_next(&consumer, of_case, &record)) {
     }
+    ring_reader_commit(consumer.reader);
     ring_reader_release(consumer.reader);
     emit_folded();
     ring_reader_refresh(consumer.reader);

@@ -61,6 +61,7 @@ static void consume_some(struct stream *stream, uint64_t *random)
     ring_reader_refresh(stream->consumer.reader);
     stream_take(stream, random_next(random) % 3000);
     if (random_next(random) % 3 != 0) {
+        ring_reader_commit(stream->consumer.reader);
         ring_reader_release(stream->consumer.reader);
     }
 }
