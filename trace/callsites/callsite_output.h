@@ -41,8 +41,6 @@ void resolver_close(struct resolver *resolver);
 /// While the program runs: what is resolved is appended to `resolved`, and the thread, which gives way to everybody
 /// else and rests for most of the time, gets the frames that are new. Never waits.
 int resolver_step(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
-/// No thread can be had: nothing is resolved before resolver_hurry.
-bool resolver_is_alone(const struct resolver *resolver);
 /// The program is over: the thread resolves all that is left, as fast as it can. To be called once,
 /// before resolver_wait.
 int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);

@@ -644,11 +644,6 @@ int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, s
     return callsite_resolver_batch_take(resolver, resolved);
 }
 
-bool resolver_is_alone(const struct resolver *resolver)
-{
-    return resolver->is_alone;
-}
-
 bool resolver_rests(const struct resolver *resolver)
 {
     return __atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE) != STATE_BUSY;

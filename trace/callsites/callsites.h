@@ -70,8 +70,6 @@ int callsites_hold(struct callsites *callsites, struct varve_message *message);
 /// callsites_row then knows. May be called again after an error of the store.
 int callsites_merge_all(struct callsites *callsites, struct store *store, store_progress progress, void *context,
                         struct varve_message *message);
-/// While a recording is continued: all stacks read so far have their rows, which wait.
-int callsites_merge_read(struct callsites *callsites, struct varve_message *message);
 
 /// The row of `callsite` of a call site (callsites_global): stacks with the same lines have the same row, and rows are
 /// numbered in the order of their first call sites. 0 for 0; UINT32_MAX while it is not known. Those of a smaller

@@ -182,13 +182,7 @@ static int commit_store(struct collector *collector, struct varve_message *messa
     VARVE_THEN(error, store_anchors(collector));
     VARVE_THEN(error, collect_execs_store(collector));
     VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
-    if (error == VARVE_OK) {
-        collect_keep_rows(collector);
-        allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
-        storages_gather(collector->store, collector->derive, STORAGES_BEHIND);
-        error = events_gather(collector->store, message);
-        VARVE_THEN(error, store_commit(collector->store, positions, count, message));
-    }
+    VARVE_THEN(error, store_commit(collector->store, positions, count, message));
     free(positions);
     return error;
 }
@@ -419,9 +413,6 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
 {
     int error = collector_commit(collector, message);
     collect_live_end(collector);
-    if (error == VARVE_OK && !collector->is_unstored) {
-        store_settle(collector->store);
-    }
     VARVE_THEN(error, collect_execs_finish(collector));
     VARVE_THEN(error, store_open_rows(collector));
     VARVE_THEN(error, collect_meta_integer(collector, "duration_ns", duration_ns(collector)));

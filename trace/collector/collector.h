@@ -414,7 +414,7 @@ int collect_keep_join(struct collector *collector, struct varve_message *message
 void collect_keep_rows(struct collector *collector);
 /// A recording is continued whose stored events have been derived again: the same is in force, and what nobody knows is
 /// counted.
-int collect_keep_resume(struct collector *collector, struct varve_message *message);
+int collect_keep_resume(struct collector *collector);
 
 /* Programs that were run and could not be recorded. */
 

@@ -111,20 +111,6 @@ int collect_keep_check(struct collector *collector)
     return error;
 }
 
-/* The collector before this one had switched: what was over by then has rows. */
-static int rows_store(struct collector *collector, struct varve_message *message)
-{
-    bool is_all = false;
-    int error = callsites_merge_read(collector->callsites, message);
-    collect_keep_rows(collector);
-    while (error == VARVE_OK && !is_all) {
-        is_all = allocations_gather(collector->store, collector->derive, 0);
-        is_all = storages_gather(collector->store, collector->derive, 0) && is_all;
-        error = store_commit(collector->store, NULL, 0, message);
-    }
-    return error;
-}
-
 /* Events that were taken, are not kept, and had been added to totals that died with their collector. */
 static int count_forgotten(struct collector *collector)
 {
@@ -142,7 +128,7 @@ static int count_forgotten(struct collector *collector)
     return error;
 }
 
-int collect_keep_resume(struct collector *collector, struct varve_message *message)
+int collect_keep_resume(struct collector *collector)
 {
     char name[16];
     int error = store_meta_get_text(collector->store, META_KEEP, name, sizeof(name));
@@ -157,7 +143,6 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
     if (error == VARVE_OK && store_meta_get_integer(collector->store, META_KEPT_EVENTS, &value) == VARVE_OK) {
         collector->keep = VARVE_KEEP_TOTALS;
         collector->kept_events = (uint64_t)value;
-        error = rows_store(collector, message);
     }
     if (error == VARVE_OK && collector->keep == VARVE_KEEP_TOTALS) {
         error = count_forgotten(collector);

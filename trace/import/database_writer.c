@@ -476,10 +476,7 @@ static int event_store(struct store *store, struct derive *derive, const struct 
                        struct varve_message *message)
 {
     int error = store_append(store, derive, event, message);
-    /* FULL: taken, but a commit must come now. */
-    return error == VARVE_ERROR_FULL || (error == VARVE_OK && store_pending(store) >= COMMIT_EVENTS)
-               ? store_commit(store, NULL, 0, message)
-               : error;
+    return error == VARVE_OK && store_pending(store) >= COMMIT_EVENTS ? store_commit(store, NULL, 0, message) : error;
 }
 
 int varve_writer_event(struct varve_writer *writer, const struct varve_record *record, int64_t ts_ns)

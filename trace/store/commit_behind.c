@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commit of a batch, by a thread that lives as long as the commit, while the caller fills the other batch. Of a
- * commit that failed the batch stays as it was: it is tried again before another one is begun. store.c calls it.
+ * A commit, by a thread that lives as long as it does, while the caller goes on. What a commit that failed was to write
+ * stays as it was: that is tried again before another one is begun. store.c calls it.
  */
 #include "trace/store/store_transaction.h"
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "trace/store/page_image.h"
 #include "trace/store/schema.h"
 #include "trace/store/store.h"
 
 #include <pthread.h>
 
-static bool batch_insert(struct store *store, struct store_batch *batch)
+static bool batch_insert(struct store *store)
 {
-    /* Not IMMEDIATE, which would begin to read the images as well. */
-    return sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK && rows_insert(store, &batch->rows) &&
-           image_insert(store->db, batch->image) == SQLITE_OK &&
+    return sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK && rows_insert(store, &store->behind.rows) &&
            sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
 }
 
@@ -26,7 +23,7 @@ static void *batch_commit(void *context)
     struct store *store = context;
     struct store_behind *behind = &store->behind;
     behind->error = VARVE_OK;
-    if (!batch_insert(store, &behind->batch)) {
+    if (!batch_insert(store)) {
         /* The message is made here: SQLite's reasons are those of the last call of the connection. */
         behind->error = schema_error(store->db, store->path, "cannot write", &behind->message);
         for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
@@ -41,12 +38,6 @@ static void *batch_commit(void *context)
     return NULL;
 }
 
-static void batch_clear(struct store_batch *batch)
-{
-    image_clear(batch->image);
-    batch->rows.used = 0;
-}
-
 static void join(struct store_behind *behind)
 {
     if (behind->is_running) {
@@ -58,9 +49,9 @@ static void join(struct store_behind *behind)
 void commit_begin(struct store *store)
 {
     struct store_behind *behind = &store->behind;
-    const struct store_batch filled = store->batch;
-    store->batch = behind->batch;
-    behind->batch = filled;
+    const struct store_rows filled = store->rows;
+    store->rows = behind->rows;
+    behind->rows = filled;
     behind->is_done = false;
     behind->is_due = true;
     behind->is_running = thread_start(&behind->thread, batch_commit, store) == 0;
@@ -86,7 +77,7 @@ int store_wait(struct store *store, struct varve_message *message)
         batch_commit(store);
     }
     if (behind->error == VARVE_OK) {
-        batch_clear(&behind->batch);
+        behind->rows.used = 0;
         behind->is_due = false;
     } else if (message != NULL) {
         *message = behind->message;
@@ -97,7 +88,7 @@ int store_wait(struct store *store, struct varve_message *message)
 int store_sync(struct store *store, struct varve_message *message)
 {
     int error = store_wait(store, message);
-    if (error == VARVE_OK && (store->batch.rows.used > 0 || !image_is_empty(store->batch.image))) {
+    if (error == VARVE_OK && store->rows.used > 0) {
         commit_begin(store);
         error = store_wait(store, message);
     }

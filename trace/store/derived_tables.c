@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark,
- * keyframe and those of the CUDA API and of rematerialization, after those allocations and storages that are not in the
- * database yet (allocation_store.c, storage_store.c). Until store_finish sets meta.complete, what is here is not final.
+ * keyframe and those of the CUDA API and of rematerialization, after the rows of allocations, events and storages. Until store_finish sets meta.complete, what is here is not final.
  */
 #include "trace/store/store.h"
 
@@ -84,10 +83,11 @@ static int write_callsite(const struct domain_writer *domain, uint32_t callsite)
                                           (int64_t)total->sum.left_bytes, (int64_t)total->peak_allocations,
                                           (int64_t)total->peak_bytes, (int64_t)total->sum.temporary}};
     const unsigned count = record_columns(values, nulls, CALLSITE_STAT_DEFAULTS, CALLSITE_STAT_COLUMNS);
-    return row_result(domain->writer, functions_figures(&store->functions, &row)
-                                          ? rows_add(store, IMAGE_CALLSITE_STAT,
-                                                     callsite_stat_id(domain->domain, callsite), values, nulls, count)
-                                          : VARVE_ERROR_NO_MEMORY);
+    const bool is_added = functions_figures(&store->functions, &row) &&
+                          row_pages_add(store->pages, ROWS_CALLSITE_STAT, callsite_stat_id(domain->domain, callsite),
+                                        values, nulls, count);
+    return is_added ? VARVE_OK
+                    : varve_message_set(domain->writer->message, VARVE_ERROR_NO_MEMORY, "no memory for call sites");
 }
 
 /* How what is left of a call site grew with its own allocations. */
@@ -561,7 +561,7 @@ static int write_budgets(const struct writer *writer)
 static int write_remat_event(void *context, uint64_t seq, unsigned tag)
 {
     return WRITE_ROW((const struct writer *)context, STATEMENT_REMAT_EVENT, VALUE(seq), VALUE(tag & ~REMAT_WASTED),
-                     VALUE((tag & REMAT_WASTED) != 0));
+                     VALUE((tag & REMAT_WASTED) != 0), VALUE_NULL);
 }
 
 static int write_remat_events(const struct writer *writer)
@@ -595,11 +595,14 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                                                                 write_budgets,
                                                                 write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
-    int error = allocations_finish(store, derive, progress, context, message);
+    row_pages_drop(store->pages, ROWS_ALLOCATION);
+    row_pages_drop(store->pages, ROWS_STORAGE);
+    row_pages_drop(store->pages, ROWS_CALLSITE_STAT);
+    functions_drop_figures(&store->functions);
+    int error = writer_execute(store, sql_derived_clear, message);
+    VARVE_THEN(error, allocations_finish(store, derive, progress, context, message));
     VARVE_THEN(error, events_finish(store, message));
     VARVE_THEN(error, storages_finish(store, derive, message));
-    VARVE_THEN(error, writer_execute(store, sql_derived_clear, message));
-    functions_drop_figures(&store->functions);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);
     }

@@ -17,6 +17,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too, but to SQLite they
@@ -120,13 +121,22 @@ static void real_of_bits(sqlite3_context *context, int count, sqlite3_value **va
     sqlite3_result_double(context, real);
 }
 
+/* A path in the working directory gets "./", so that no name means anything special to SQLite. */
+int schema_open(const char *path, sqlite3 **db_out, struct varve_message *message)
+{
+    char name[4096 + 16];
+    snprintf(name, sizeof(name), "%s%s", path[0] == '/' ? "" : "./", path);
+    return sqlite3_open_v2(name, db_out, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
+               ? VARVE_OK
+               : schema_error(*db_out, path, "cannot open", message);
+}
+
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
     sqlite3_create_function(db, "real_of_bits", 1, SQLITE_UTF8, NULL, real_of_bits, NULL, NULL);
     sqlite3_busy_timeout(db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
     int error = schema_execute(db, path, sql_connection_settings, "cannot open the database", message);
-    /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
-     * image must be looked at again in each transaction. */
+    /* A log would write every page twice, for readers and for a rollback. */
     VARVE_THEN(error, schema_execute(db, path, is_private ? sql_journal_private : sql_journal_log,
                                      "cannot open the database", message));
     return error;

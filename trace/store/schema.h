@@ -24,6 +24,8 @@ char *schema_row_sql(const char *sql, const char *table, unsigned count);
 sqlite3_stmt *schema_prepare(sqlite3 *db, char *sql);
 /// Settings that SQLite accepts only before its first use; a later call has no effect.
 void schema_configure(void);
+/// A database for writing. `*db_out` is the caller's to close even after an error.
+int schema_open(const char *path, sqlite3 **db_out, struct varve_message *message);
 /// `is_private`: no log, so no rollback; after an error the file is useless.
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message);
 /// Tables, views and the vocabulary of a new database.

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their
- * numbers here, so that equal ones share a row without an index. The collector and callsites_finish call it.
+ * Rows of the small tables, one function per table, and of stacks. Symbols get their numbers here, so that equal ones share a row without an index. The collector and callsites_finish call it.
  */
 #include "trace/store/store.h"
 
 #include "base/grown_array.h"
 #include "base/error.h"
-#include "trace/store/page_image.h"
 #include "trace/store/schema.h"
 #include "trace/store/store_transaction.h"
 
@@ -173,31 +171,19 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
     return ROWS_WRITE(store, STATEMENT_MODULE, VALUE(id), VALUE(path), VALUE(build_id_hex));
 }
 
-int rows_add(struct store *store, enum image_table table, uint64_t id, const int64_t *values, uint32_t nulls,
-             unsigned count)
-{
-    int error = VARVE_OK;
-    if (!image_add(store->batch.image, table, id, values, nulls, 0, count)) {
-        error = store_commit(store, NULL, 0, &store->failure);
-        if (error == VARVE_OK && !image_add(store->batch.image, table, id, values, nulls, 0, count)) {
-            error = VARVE_ERROR_FULL;
-        }
-    }
-    return error;
-}
-
 int store_stack_frame(struct store *store, uint32_t id, uint32_t symbol_id, int64_t pc)
 {
     const int64_t values[] = {symbol_id, pc};
-    return functions_frame(&store->functions, id, symbol_id)
-               ? rows_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2)
+    return functions_frame(&store->functions, id, symbol_id) &&
+                   row_pages_add(store->pages, ROWS_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2)
+               ? VARVE_OK
                : VARVE_ERROR_NO_MEMORY;
 }
 
 int store_frame_address(struct store *store, uint32_t id, uint32_t frame_id, int64_t pc)
 {
     const int64_t values[] = {frame_id, pc};
-    return rows_add(store, IMAGE_FRAME_ADDRESS, id, values, 0, 2);
+    return row_pages_add(store->pages, ROWS_FRAME_ADDRESS, id, values, 0, 2) ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t frame_id)
@@ -207,9 +193,10 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
     }
     const int64_t values[] = {frame_id, (int64_t)id - parent_id};
     bool is_root = parent_id == 0;
-    return functions_node(&store->functions, id, parent_id, frame_id)
-               ? rows_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
-                          !is_root && values[1] == 1 ? 1 : 2)
+    return functions_node(&store->functions, id, parent_id, frame_id) &&
+                   row_pages_add(store->pages, ROWS_STACK_NODE, id, values, (unsigned)is_root << 1,
+                                 !is_root && values[1] == 1 ? 1 : 2)
+               ? VARVE_OK
                : VARVE_ERROR_NO_MEMORY;
 }
 
@@ -218,8 +205,9 @@ int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t 
 {
     const int64_t values[] = {node_id, depth, symbol_id, user_symbol_id};
     const uint32_t nulls = (node_id == 0) | (symbol_id == 0) << 2 | (user_symbol_id == 0) << 3;
-    return functions_callsite(&store->functions, id, node_id)
-               ? rows_add(store, IMAGE_CALLSITE, id, values, nulls, user_symbol_id == 0 ? 3 : 4)
+    return functions_callsite(&store->functions, id, node_id) &&
+                   row_pages_add(store->pages, ROWS_CALLSITE, id, values, nulls, user_symbol_id == 0 ? 3 : 4)
+               ? VARVE_OK
                : VARVE_ERROR_NO_MEMORY;
 }
 
@@ -265,18 +253,12 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     return id;
 }
 
-bool store_has_room(const struct store *store)
-{
-    return !image_is_half_full(store->batch.image);
-}
-
 int store_symbols_begin(struct store *store, struct varve_message *message)
 {
-    int error = writer_execute(store,
-                               "DELETE FROM symbol; DELETE FROM module; DELETE FROM stack_frame;"
-                               " DELETE FROM frame_address",
-                               message);
+    int error = writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message);
     if (error == VARVE_OK) {
+        row_pages_drop(store->pages, ROWS_STACK_FRAME);
+        row_pages_drop(store->pages, ROWS_FRAME_ADDRESS);
         hash_numbers_free(&store->symbols.numbers);
         functions_drop_symbols(&store->functions);
         store->symbol_last = 0;
@@ -286,8 +268,8 @@ int store_symbols_begin(struct store *store, struct varve_message *message)
 
 int store_callsites_begin(struct store *store, struct varve_message *message)
 {
-    int error = store_symbols_begin(store, message);
-    VARVE_THEN(error, writer_execute(store, "DELETE FROM stack_node_row; DELETE FROM callsite", message));
+    row_pages_drop(store->pages, ROWS_STACK_NODE);
+    row_pages_drop(store->pages, ROWS_CALLSITE);
     functions_drop_stacks(&store->functions);
-    return error;
+    return store_symbols_begin(store, message);
 }

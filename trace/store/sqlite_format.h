@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of SQLite's file format that page_image.c writes: rows of integers in leaves of a table, and the pages that
+ * The part of SQLite's file format that row_pages.c writes: rows of integers in leaves of a table, and the pages that
  * list these. https://www.sqlite.org/fileformat2.html
  */
 #ifndef VARVE_TRACE_STORE_SQLITE_FORMAT_H
@@ -12,6 +12,7 @@
 #include <string.h>
 
 /* in the header of the file */
+#define HEADER_BYTES 100
 #define OFFSET_CHANGES 24
 #define OFFSET_PAGES 28
 #define OFFSET_VALID_FOR 92
@@ -37,6 +38,11 @@ static inline void put_32(uint8_t *at, uint32_t value)
     put_16(at + 2, value);
 }
 
+static inline uint32_t get_32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
 /* SQLite's variable-length integer, most significant group first; below 2^56 all that is needed. */
 static inline unsigned put_varint(uint8_t *at, uint64_t value)
 {
@@ -54,8 +60,6 @@ static inline unsigned put_varint(uint8_t *at, uint64_t value)
     return bytes;
 }
 
-#define TYPE_8_BYTES 6
-
 /* By the number of significant bits, sign included: the serial type of an integer, and the bytes it takes. */
 static const uint8_t type_of_bits[66] = {[1 ... 8] = 1,   [9 ... 16] = 2,  [17 ... 24] = 3,
                                          [25 ... 32] = 4, [33 ... 48] = 5, [49 ... 65] = 6};
@@ -63,7 +67,7 @@ static const uint8_t bytes_of_type[7] = {0, 1, 2, 3, 4, 6, 8};
 
 /* Encode a row as a record: sizes and types of all values, then their bytes. `out` has 9 bytes for each value
  * and 8 more. Returns its size. */
-static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, uint32_t wide, unsigned count)
+static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, unsigned count)
 {
     assert(count < 127); /* so that the header's size is one byte */
     uint8_t *body = out + 1 + count;
@@ -72,11 +76,6 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
         int64_t value = values[i];
         if (nulls >> i & 1) {
             out[1 + i] = 0;
-        } else if ((wide >> i & 1) != 0) {
-            uint64_t big_endian = __builtin_bswap64((uint64_t)value);
-            out[1 + i] = TYPE_8_BYTES;
-            memcpy(body, &big_endian, sizeof(big_endian));
-            body += sizeof(big_endian);
         } else if ((uint64_t)value <= 1) {
             out[1 + i] = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
         } else {
@@ -113,13 +112,13 @@ static inline unsigned record_columns(const int64_t *values, uint32_t nulls, uin
 #define COLUMN_NULL(column, use) | ((uses & (use)) != 0 ? 0 : 1U << (column))
 
 /* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size; it begins at `*cell_out`. */
-static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, uint32_t wide,
-                                   unsigned count, const uint8_t **cell_out)
+static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, unsigned count,
+                                   const uint8_t **cell_out)
 {
     uint8_t prefix[2 * PREFIX_BYTES_MAX];
     uint8_t *record = out + PREFIX_BYTES_MAX;
     assert(count <= COLUMNS_MAX);
-    unsigned record_bytes = record_encode(record, values, nulls, wide, count);
+    unsigned record_bytes = record_encode(record, values, nulls, count);
     unsigned bytes = put_varint(prefix, record_bytes);
     bytes += put_varint(prefix + bytes, rowid);
     assert(bytes <= PREFIX_BYTES_MAX);

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The rows of `storage` on their way from the scratch file through the image into the database: in order of their ids,
- * some way behind the newest. One that is alive then goes there as it is, and the end replaces it if it was destroyed
- * since, or used. A recording that is continued begins anew (store_open). collector.c gathers, derived_tables.c
- * finishes.
- */
+/* The rows of `storage`, in order of their ids, from the scratch file at the end. derived_tables.c calls it. */
 #include "trace/store/store.h"
 
 #include "base/error.h"
@@ -15,8 +10,7 @@
 
 #include "columns_generated.h"
 
-/* One commit per so many keeps the log of the database short. */
-#define COMMIT_ROWS ((uint64_t)1 << 18)
+#define COOL_ROWS ((uint64_t)1 << 18)
 
 /* Which columns a row of storage has. */
 enum storage_use {
@@ -43,7 +37,7 @@ static unsigned storage_use(const struct scratch_storage *row)
            (row->base != 0 ? USE_BASE : 0) | (is_copied ? USE_COPIED : 0) | (row->leak_seq != 0 ? USE_LEAK : 0);
 }
 
-static bool storage_store_row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
+static bool storage_store_row_add(struct store *store, const struct derive *derive, uint64_t id)
 {
     const struct scratch_storage *row = derive_storage_row(derive, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
@@ -55,85 +49,20 @@ static bool storage_store_row_add(struct store *store, enum image_table table, c
         STORAGE_MEMBERS(COLUMN_VALUE) /* as they are */
     };
     uint32_t nulls = 1U << STORAGE_ID STORAGE_USES(COLUMN_NULL);
-    return image_add(store->batch.image, table, id, values, nulls, 0,
-                     record_columns(values, nulls, STORAGE_DEFAULTS, STORAGE_COLUMNS));
-}
-
-/* The next row goes into the image, whether it is final or not; false if there is no space, or its call site has no row
- * yet. */
-static bool storage_store_row_pass(struct store *store, const struct derive *derive, bool is_end)
-{
-    uint64_t id = store->storages_passed + 1;
-    struct scratch_storage *row = derive_storage_row(derive, id);
-    bool is_left_out = store->keep == VARVE_KEEP_TOTALS && row->destroy_seq != 0;
-    if (!is_left_out && !is_end && !rows_has_callsite(store, row->callsite)) {
-        return false;
-    }
-    if (!is_left_out && !storage_store_row_add(store, IMAGE_STORAGE, derive, id)) {
-        return false;
-    }
-    row->is_stored = is_end || row->destroy_seq != 0;
-    store->storages_passed = id;
-    return true;
-}
-
-bool storages_gather(struct store *store, struct derive *derive, uint64_t behind)
-{
-    if (store->keep == VARVE_KEEP_TOTALS || store->is_private) {
-        return true;
-    }
-    while (store->storages_passed + behind < derive->storages.count &&
-           image_rows(store->batch.image, IMAGE_STORAGE) < COMMIT_ROWS &&
-           storage_store_row_pass(store, derive, false)) {
-    }
-    return store->storages_passed + behind >= derive->storages.count;
-}
-
-/* ---- the end ---- */
-
-/* Commit what the image holds; rows before `id` are not needed soon. */
-static int storage_store_part_commit(struct store *store, struct derive *derive, uint64_t id,
-                                     struct varve_message *message)
-{
-    int error = store_commit(store, NULL, 0, message);
-    if (derive->storages.count > 0) {
-        scratch_cool(&derive->storages.lines, 2 * id + 1);
-    }
-    return error;
-}
-
-/* Rows up to `last` that were not final when they were passed. */
-static int storage_store_changes_write(struct store *store, struct derive *derive, uint64_t last,
-                                       struct varve_message *message)
-{
-    int error = VARVE_OK;
-    for (uint64_t id = 1; id <= last && error == VARVE_OK; id++) {
-        struct scratch_storage *row = derive_storage_row(derive, id);
-        if (row->is_stored) {
-            continue;
-        }
-        while (error == VARVE_OK && !storage_store_row_add(store, IMAGE_STORAGE_AGAIN, derive, id)) {
-            error = storage_store_part_commit(store, derive, id - 1, message);
-        }
-        row->is_stored = error == VARVE_OK;
-        if (error == VARVE_OK && image_rows(store->batch.image, IMAGE_STORAGE_AGAIN) >= COMMIT_ROWS) {
-            error = storage_store_part_commit(store, derive, id, message);
-        }
-    }
-    return error;
+    return row_pages_add(store->pages, ROWS_STORAGE, id, values, nulls,
+                         record_columns(values, nulls, STORAGE_DEFAULTS, STORAGE_COLUMNS));
 }
 
 int storages_finish(struct store *store, struct derive *derive, struct varve_message *message)
 {
-    uint64_t count = derive->storages.count;
-    int error = VARVE_OK;
-    while (store->storages_passed < count && error == VARVE_OK) {
-        uint64_t end = store->storages_passed + COMMIT_ROWS;
-        while (store->storages_passed < count && store->storages_passed < end &&
-               storage_store_row_pass(store, derive, true)) {
+    for (uint64_t id = 1; id <= derive->storages.count; id++) {
+        const bool is_left_out = store->keep == VARVE_KEEP_TOTALS && derive_storage_row(derive, id)->destroy_seq != 0;
+        if (!is_left_out && !storage_store_row_add(store, derive, id)) {
+            return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory for storages", store->path);
         }
-        error = storage_store_part_commit(store, derive, store->storages_passed, message);
+        if (id % COOL_ROWS == 0) {
+            scratch_cool(&derive->storages.lines, 2 * id + 1);
+        }
     }
-    VARVE_THEN(error, storage_store_changes_write(store, derive, count, message));
-    return error == VARVE_OK ? storage_store_part_commit(store, derive, count, message) : error;
+    return VARVE_OK;
 }

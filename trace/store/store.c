@@ -15,7 +15,7 @@
 #include "trace/model/derive.h"
 #include "trace/store/event_log.h"
 #include "trace/store/sqlite_format.h"
-#include "trace/store/page_image.h"
+#include "trace/store/row_pages.h"
 #include "trace/store/schema.h"
 #include "trace/store/store_transaction.h"
 #include "base/error.h"
@@ -62,6 +62,7 @@ enum event_use {
 static const uint8_t event_uses[256] = {VARVE_EVENT_LIST(USE_ROW)};
 
 #define LOG_SUFFIX "-events"
+#define ROWS_SUFFIX "-rows"
 
 /* What a row takes, about. */
 #define EVENT_ROW_BYTES 40U
@@ -83,7 +84,7 @@ static unsigned event_use(struct store *store, const struct event *event)
     return uses | (event->id != 0 ? USE_ID : 0) | (event->ring_seq != 0 ? USE_RING : 0) | (is_thread ? 0 : USE_OTHERS);
 }
 
-/* As a row of its own; false if there is no space. */
+/* As a row of its own; false without memory. */
 static bool event_row_add(struct store *store, const struct event *event)
 {
     unsigned uses = event_use(store, event);
@@ -97,7 +98,7 @@ static bool event_row_add(struct store *store, const struct event *event)
     };
     uint32_t nulls = 1U << EVENT_SEQ EVENT_USES(COLUMN_NULL);
     unsigned count = record_columns(values, nulls, EVENT_DEFAULTS, EVENT_COLUMNS);
-    return image_add(store->batch.image, IMAGE_EVENT, event->seq, values, nulls, 0, count);
+    return row_pages_add(store->pages, ROWS_EVENT, event->seq, values, nulls, count);
 }
 
 /* Does its allocation's row say all of it? Then it has none of its own. */
@@ -111,36 +112,20 @@ static bool event_is_held(struct store *store, struct derive *derive, const stru
     return is_held;
 }
 
-/* Of a database that has no log. */
-static int event_row_append(struct store *store, const struct event *event, struct varve_message *message)
-{
-    if (!event_row_add(store, event)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before", store->path,
-                                 (unsigned long long)store->pending);
-    }
-    return image_is_full(store->batch.image, IMAGE_EVENT)
-               ? varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
-                                   (unsigned long long)store->pending)
-               : VARVE_OK;
-}
-
 int store_append(struct store *store, struct derive *derive, const struct event *event, struct varve_message *message)
 {
     assert(event->seq == store->seq_last + 1);
-    int error = VARVE_OK;
     if (store->keep != VARVE_KEEP_TOTALS) {
         bool is_held = event_is_held(store, derive, event);
         if (store->event_log != NULL) {
             VARVE_TRY(event_log_append(store->event_log, event, is_held));
-        } else if (!is_held) {
-            error = event_row_append(store, event, message);
+        } else if (!is_held && !event_row_add(store, event)) {
+            return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory for events", store->path);
         }
     }
-    if (error == VARVE_OK || error == VARVE_ERROR_FULL) {
-        store->seq_last = event->seq;
-        store->pending++;
-    }
-    return error;
+    store->seq_last = event->seq;
+    store->pending++;
+    return VARVE_OK;
 }
 
 /* Of short-lived allocations no event is kept, of the others those that their rows hold. */
@@ -153,31 +138,19 @@ static bool event_is_left_out(const struct store *store, const struct event *eve
 static bool event_row_pass(void *context, struct event *event)
 {
     struct store *store = context;
-    return event_is_left_out(store, event) ||
-           (rows_has_callsite(store, event->callsite) && event_row_add(store, event));
-}
-
-int events_gather(struct store *store, struct varve_message *message)
-{
-    if (store->event_log == NULL) {
-        return VARVE_OK;
-    }
-    VARVE_TRY(event_log_flush(store->event_log, message));
-    return event_log_rest(store->event_log, event_row_pass, store, message);
+    return event_is_left_out(store, event) || event_row_add(store, event);
 }
 
 int events_finish(struct store *store, struct varve_message *message)
 {
-    int error = VARVE_OK;
-    while (error == VARVE_OK && store->event_log != NULL && event_log_waiting(store->event_log) > 0) {
-        const uint64_t before = event_log_waiting(store->event_log);
-        error = events_gather(store, message);
-        VARVE_THEN(error, store_commit(store, NULL, 0, message));
-        if (error == VARVE_OK && event_log_waiting(store->event_log) == before) {
-            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: an event finds no place", store->path);
-        }
+    if (store->event_log == NULL) {
+        return VARVE_OK;
     }
-    return error;
+    int error = event_log_flush(store->event_log, message);
+    VARVE_THEN(error, event_log_rest(store->event_log, event_row_pass, store, message));
+    return error == VARVE_OK && event_log_waiting(store->event_log) > 0
+               ? varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory for events", store->path)
+               : error;
 }
 
 void store_keep(struct store *store, enum varve_keep keep)
@@ -198,8 +171,8 @@ uint64_t store_bytes(struct store *store, const struct derive *derive)
     (void)store_wait(store, NULL);
     (void)schema_query(store->db, store->path, sql_bytes, &bytes, NULL);
     const uint64_t events = store->event_log != NULL ? event_log_waiting(store->event_log) : 0;
-    const uint64_t allocations = derive->scratch.count - store->allocations.passed;
-    return (uint64_t)bytes + events * EVENT_ROW_BYTES + allocations * ALLOCATION_ROW_BYTES;
+    return (uint64_t)bytes + row_pages_bytes(store->pages) + events * EVENT_ROW_BYTES +
+           derive->scratch.count * ALLOCATION_ROW_BYTES;
 }
 
 void store_continue_at(struct store *store, uint64_t seq)
@@ -218,10 +191,16 @@ uint64_t store_pending(const struct store *store)
     return store->pending;
 }
 
-/* What was appended is in the log before a commit says so. */
+/* What was appended is in the log before a commit says so. Without a log it is in pages, which should not pile up. */
 static int log_commit(struct store *store, struct varve_message *message)
 {
-    if (store->event_log == NULL || store->pending == 0) {
+    if (store->event_log == NULL) {
+        int error = row_pages_flush(store->pages);
+        return error != VARVE_OK
+                   ? varve_message_set(message, error, "%s: cannot write: %s", store->path, varve_strerror(error))
+                   : VARVE_OK;
+    }
+    if (store->pending == 0) {
         return VARVE_OK;
     }
     int error = event_log_flush(store->event_log, message);
@@ -243,134 +222,6 @@ int store_commit(struct store *store, const struct store_ring_position *position
         commit_begin(store);
         store->pending = 0;
     }
-    return error;
-}
-
-/* ---- the last steps: indexes, statistics, and from two files one that opens read-only anywhere ---- */
-
-static void store_report(store_progress progress, void *context, uint64_t done)
-{
-    if (progress != NULL) {
-        progress(context, "summarising", done, 3);
-    }
-}
-
-/* `*is_left_out`: the database has no log any more; false: it has a reader. */
-static int journal_leave(struct store *store, bool *is_left_out, struct varve_message *message)
-{
-    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
-        sqlite3_finalize(store->statements[i]);
-        store->statements[i] = NULL;
-    }
-    sqlite3_stmt *statement;
-    if (sqlite3_prepare_v2(store->db, sql_journal_leave, -1, &statement, NULL) != SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot checkpoint the write-ahead log", message);
-    }
-    int result = sqlite3_step(statement);
-    *is_left_out =
-        result == SQLITE_ROW && sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
-    int error = result == SQLITE_ROW
-                    ? VARVE_OK
-                    : schema_error(store->db, store->path, "complete, but its -wal file must stay beside it", message);
-    sqlite3_finalize(statement);
-    return error;
-}
-
-/* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
-static int wal_fold(struct store *store, struct varve_message *message)
-{
-    if (store->is_settled) {
-        store->is_settled = false;
-        sqlite3_exec(store->db, sql_journal_unlock, NULL, NULL, NULL);
-    }
-    bool is_folded = false;
-    int error = journal_leave(store, &is_folded, message);
-    if (error == VARVE_OK && !is_folded) {
-        error = varve_message_set(message, VARVE_ERROR_BUSY, "%s: complete, but its -wal file must stay beside it",
-                                  store->path);
-    }
-    return error;
-}
-
-void store_settle(struct store *store)
-{
-    char lock[96];
-    sqlite3_snprintf(sizeof(lock), lock, sql_journal_lock, VARVE_DATABASE_SCHEMA_VERSION);
-    if (store->is_private || store->is_settled || store_wait(store, NULL) != VARVE_OK) {
-        return;
-    }
-    sqlite3_busy_timeout(store->db, 0);
-    bool is_left = false;
-    if (journal_leave(store, &is_left, NULL) == VARVE_OK && is_left) {
-        /* A reader that came later would make a commit fail: it is kept out to the end. */
-        store->is_settled = sqlite3_exec(store->db, lock, NULL, NULL, NULL) == SQLITE_OK;
-        if (!store->is_settled) {
-            sqlite3_exec(store->db, sql_journal_log, NULL, NULL, NULL);
-        }
-    }
-    sqlite3_busy_timeout(store->db, SCHEMA_BUSY_MS);
-}
-
-static int statistics_gather(struct store *store, struct varve_message *message)
-{
-    int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
-    sqlite3_stmt *statement = NULL;
-    if (error == VARVE_OK && (sqlite3_prepare_v2(store->db, sql_analyze, -1, &statement, NULL) != SQLITE_OK ||
-                              sqlite3_step(statement) != SQLITE_ROW)) {
-        error = schema_error(store->db, store->path, "cannot gather statistics", message);
-    }
-    VARVE_THEN(error, writer_execute(store, (const char *)sqlite3_column_text(statement, 0), message));
-    sqlite3_finalize(statement);
-    VARVE_THEN(error, writer_execute(store, sql_analyze_numbered, message));
-    return error;
-}
-
-/* In one transaction, so that a reader never finds a part of it. */
-static int complete(struct store *store, store_progress progress, void *context, struct varve_message *message)
-{
-    int error = writer_execute(store, "BEGIN", message);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = schema_index(store->db, store->path, message);
-    store_report(progress, context, 1);
-    VARVE_THEN(error, statistics_gather(store, message));
-    VARVE_THEN(error, writer_execute(store, sql_complete, message));
-    VARVE_THEN(error, writer_execute(store, "COMMIT", message));
-    if (!sqlite3_get_autocommit(store->db)) {
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    return error;
-}
-
-/* A path in the working directory gets "./", so that no name means anything special to SQLite. */
-static int store_database_open(struct store *store, struct varve_message *message)
-{
-    char name[4096 + 2];
-    snprintf(name, sizeof(name), "%s%s", store->path[0] == '/' ? "" : "./", store->path);
-    if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot open", message);
-    }
-    return VARVE_OK;
-}
-
-int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
-{
-    if (store->is_complete) {
-        return wal_fold(store, message); /* its collector died after the commit that ends this function */
-    }
-    if (!store->has_derived) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
-    }
-    store_report(progress, context, 0);
-    int error = functions_write(store); /* while a thread writes what was committed before */
-    VARVE_THEN(error, complete(store, progress, context, message));
-    store_report(progress, context, 2);
-    VARVE_THEN(error, wal_fold(store, message));
-    if (error == VARVE_OK && store->event_log != NULL) {
-        event_log_remove(store->event_log);
-    }
-    store_report(progress, context, 3);
     return error;
 }
 
@@ -414,10 +265,11 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
     return mode != STORE_RESUME && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
 }
 
-static int images_open(struct store *store)
+static int pages_open(struct store *store, struct varve_message *message)
 {
-    int result = image_open(store->db, "batch", &store->batch.image);
-    return result == SQLITE_OK ? image_open(store->db, "batch_behind", &store->behind.batch.image) : result;
+    char path[4096 + 16];
+    snprintf(path, sizeof(path), "%s" ROWS_SUFFIX, store->path);
+    return row_pages_open(path, &store->pages, message);
 }
 
 /* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
@@ -429,20 +281,16 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
     if (error == VARVE_OK && !is_empty) {
         error = schema_verify_columns(store->db, store->path, message);
+        VARVE_THEN(error, schema_query(store->db, store->path, sql_is_complete, &complete, message));
     }
-    VARVE_THEN(error, schema_pragmas(store->db, store->path, store->is_private, message));
+    if (error == VARVE_OK && complete == 0) {
+        error = schema_pragmas(store->db, store->path, store->is_private, message);
+    }
     if (error == VARVE_OK && is_empty) {
         error = schema_create(store->db, store->path, message);
     }
-    VARVE_THEN(error, schema_query(store->db, store->path, sql_is_complete, &complete, message));
     VARVE_THEN(error, schema_query(store->db, store->path, sql_symbol_last, &symbol_last, message));
-    if (error == VARVE_OK && images_open(store) != SQLITE_OK) {
-        error = schema_error(store->db, store->path, "cannot prepare to write", message);
-    }
-    if (error == VARVE_OK && mode == STORE_RESUME && complete == 0) {
-        /* All events come again, and with them all allocations and storages. */
-        error = writer_execute(store, sql_rows_drop, message);
-    }
+    VARVE_THEN(error, pages_open(store, message));
     if (error == VARVE_OK && mode == STORE_RESUME) {
         error = rows_threads_read(store, message);
     }
@@ -467,7 +315,7 @@ static int log_begin(struct store *store, enum store_mode mode, struct varve_mes
 
 static void files_remove(const char *path)
 {
-    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", LOG_SUFFIX};
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", LOG_SUFFIX, ROWS_SUFFIX};
     char name[4096 + 16];
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
@@ -487,7 +335,7 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
     schema_configure();
     bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
-    VARVE_THEN(error, store_database_open(store, message));
+    VARVE_THEN(error, schema_open(store->path, &store->db, message));
     VARVE_THEN(error, database_begin(store, mode, message));
     if (error == VARVE_OK && mode != STORE_CREATE_DIRECT && !store->is_complete) {
         error = log_begin(store, mode, message);
@@ -514,15 +362,13 @@ void store_close(struct store *store)
         sqlite3_finalize(store->statements[i]);
     }
     sqlite3_close(store->db);
-    image_close(store->batch.image);
-    image_close(store->behind.batch.image);
+    row_pages_close(store->pages);
     event_log_close(store->event_log);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }
-    free(store->batch.rows.bytes);
-    free(store->behind.batch.rows.bytes);
-    free(store->allocations.is_open);
+    free(store->rows.bytes);
+    free(store->behind.rows.bytes);
     hash_numbers_free(&store->symbols.numbers);
     functions_free(&store->functions);
     free(store->threads.ids);

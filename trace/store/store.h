@@ -36,22 +36,18 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
 bool store_is_complete(const struct store *store);
 
 /// Append one event (copied), which `derive` took just now: from the next commit on it is safe, in a log beside the
-/// database until its row, or that of its allocation, which may hold it, is written. VARVE_ERROR_FULL, of a private
-/// database: the event was taken, but no other can be before a commit (a million or more wait for one).
+/// database until its row, or that of its allocation, which may hold it, is written.
 int store_append(struct store *store, struct derive *derive, const struct event *event, struct varve_message *message);
-/// Events of the log that have rows of their own, as far as there is room: they go with the next store_commit.
-int events_gather(struct store *store, struct varve_message *message);
-/// After the last event: commit all that are left. After an error it may be called again.
+/// After the last event: events of the log that have rows of their own become those.
 int events_finish(struct store *store, struct varve_message *message);
 
-/// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages
-/// are kept as allocations are. Events of VARVE_KEEP_ALLOCATIONS are in the log alone, for a collector that resumes.
+/// What is put into the database of events from here on, and of all allocations; at first all. Storages are kept as
+/// allocations are. Events of VARVE_KEEP_ALLOCATIONS are in the log alone, for a collector that resumes.
 void store_keep(struct store *store, enum varve_keep keep);
-/// Rows that name a call site get `rows[n]` for call site n from here on, below `limit`; those of allocations that are
-/// not below wait, see allocations_gather. Borrowed until the next call, or store_close. At first each gets its own
-/// number.
+/// Rows that name a call site get `rows[n]` for call site n from here on, below `limit`. Borrowed until the next call, or
+/// store_close. At first each gets its own number.
 void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit);
-/// The database, so far as it is committed, and about what the rows will take that are due.
+/// About what the database would take if the recording ended now.
 uint64_t store_bytes(struct store *store, const struct derive *derive);
 /// After STORE_RESUME: events up to this one were taken, whether there are rows of them or not.
 void store_continue_at(struct store *store, uint64_t seq);
@@ -94,10 +90,6 @@ int store_wait(struct store *store, struct varve_message *message);
 /// store_wait would have to wait.
 bool store_is_committing(const struct store *store);
 
-/// The program is over: from here on, if nobody reads the database now, nobody can before store_finish, and what is
-/// written goes straight into its file rather than by way of a log.
-void store_settle(struct store *store);
-
 /// Key of the number of commits, until the recording is finished.
 #define STORE_META_COMMITS "commits"
 /// Key of the number of the last event taken, and of the bytes of the log that hold the events, until then.
@@ -106,22 +98,17 @@ void store_settle(struct store *store);
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
-/// Last steps: indexes, ANALYZE, ring_position emptied, meta.complete = 1, WAL folded in,
-/// journal_mode=DELETE: afterwards the database is one file that opens read-only. derive_finish comes before.
+/// Last steps: a new file of all small tables and the pages of the others, indexes, ANALYZE, meta.complete = 1; then it
+/// takes the place of the database: one file that opens read-only. derive_finish comes before. Until then the database
+/// is as it was. VARVE_ERROR_BUSY: somebody reads it, and went on for ten seconds.
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message);
 void store_close(struct store *store);
 
-/* The rows of `allocation`, which go into the database while the program runs. */
-
-/* So many of the newest rows may still be closed soon, and are in memory anyway. */
-#define ALLOCATIONS_BEHIND ((uint64_t)1 << 16)
-
-/// Allocations that were opened a while ago, all but the newest `behind`, go with the next store_commit, up to one
-/// whose call site has no row yet (store_callsite_rows). False: not all of them, but a part that is large enough.
-bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind);
-/// After the last event: commit all that are left, and what is pending. After an error it may be called again.
+/// After the last event: all rows of `allocation`. derive_finish calls it.
 int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
                        struct varve_message *message);
+/// The same of `storage`.
+int storages_finish(struct store *store, struct derive *derive, struct varve_message *message);
 
 /* What the derivation gathered becomes tables of the database. */
 
@@ -201,10 +188,7 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
 int store_callsites_begin(struct store *store, struct varve_message *message);
 /// The same of symbols, modules, frames and their addresses alone.
 int store_symbols_begin(struct store *store, struct varve_message *message);
-/// Room for some hundred thousand rows before the next commit, and for as many events.
-bool store_has_room(const struct store *store);
-/// A frame of stacks: a symbol, of code without a name a function. pc < 0: NULL. Ids grow. Millions of frames, nodes
-/// and call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
+/// A frame of stacks: a symbol, of code without a name a function. pc < 0: NULL. Ids grow.
 int store_stack_frame(struct store *store, uint32_t id, uint32_t symbol_id, int64_t pc);
 /// An address of a frame that has several. Ids grow.
 int store_frame_address(struct store *store, uint32_t id, uint32_t frame_id, int64_t pc);
@@ -217,16 +201,5 @@ int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t 
 /// Call sites from `callsite_id` on, `count` of them, are those of the process from `callsite` on.
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
                           uint32_t count);
-
-/* The rows of `storage`, which go into the database while the program runs, as those of `allocation` do. */
-
-/* So many of the newest ones may still be destroyed soon. */
-#define STORAGES_BEHIND ((uint64_t)1 << 14)
-
-/// Storages that were created a while ago, all but the newest `behind`, go with the next store_commit. False: not all
-/// of them, but a part that is large enough.
-bool storages_gather(struct store *store, struct derive *derive, uint64_t behind);
-/// After the last event: commit all that are left, and what is pending. After an error it may be called again.
-int storages_finish(struct store *store, struct derive *derive, struct varve_message *message);
 
 #endif

@@ -5,14 +5,6 @@
 INSERT INTO %s VALUES (%.*s)
 -- statement sql_row_replace
 INSERT OR REPLACE INTO %s VALUES (%.*s)
--- statement sql_batch_insert
-INSERT INTO main.%s SELECT * FROM %s.%s
--- statement sql_batch_replace
-REPLACE INTO main.%s SELECT * FROM %s.%s
--- statement sql_batch_attach
-ATTACH ':memory:' AS %s; PRAGMA %s.page_size = %u
--- statement sql_table_declaration
-SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?
 
 -- statement sql_thread_gone
 UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4, uncommitted = 0,
@@ -31,10 +23,10 @@ INSERT INTO callsite_growth VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     live_allocations = live_allocations + excluded.live_allocations, live_bytes = live_bytes + excluded.live_bytes
 -- statement sql_work
 INSERT INTO work SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1.0 * (?8 - ?4) / (?6 - ?2), 1.0 * (?9 - ?5) / (?6 - ?2)
--- statement sql_remat_event
--- The events are there. SQL has no way to read the bits of a double: real_of_bits is of schema.c.
-INSERT INTO remat_event SELECT ?1, ?2, ?3,
-    CASE ?2 WHEN @KIND_EVICT@ THEN real_of_bits((SELECT arg FROM event_row WHERE seq = ?1)) END
+-- statement sql_remat_values
+-- SQL has no way to read the bits of a double: real_of_bits is of schema.c.
+UPDATE remat_event SET score = real_of_bits((SELECT arg FROM event_row WHERE seq = remat_event.seq))
+    WHERE kind = @KIND_EVICT@
 -- statement sql_callsite_share
 INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     allocations = allocations + excluded.allocations, frees = frees + excluded.frees, bytes = bytes + excluded.bytes,
@@ -44,7 +36,7 @@ INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLI
 
 -- statement sql_derived_clear
 -- Empty but for what an earlier attempt left.
-DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_stat_row; DELETE FROM callsite_share;
+DELETE FROM work; DELETE FROM callsite_growth; DELETE FROM callsite_share;
 DELETE FROM total_stat; DELETE FROM size_stat; DELETE FROM host_peak; DELETE FROM sample; DELETE FROM segment;
 DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark; DELETE FROM keyframe; DELETE FROM process_device;
 DELETE FROM device_event; DELETE FROM device_call_stat; DELETE FROM device_memory; DELETE FROM stream_stat;
@@ -64,11 +56,8 @@ PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF
 PRAGMA main.locking_mode = NORMAL; PRAGMA main.journal_mode = WAL
 -- statement sql_journal_leave
 PRAGMA main.journal_mode = DELETE
--- statement sql_journal_lock
--- Written again, it locks the file: BEGIN EXCLUSIVE would lock the image too, which nobody can.
-PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.user_version = %d
 -- statement sql_journal_unlock
--- The lock goes, and with it the journal, when the file is next looked at.
+-- The lock goes when the file is next looked at.
 PRAGMA main.locking_mode = NORMAL; SELECT count(*) FROM main.sqlite_schema
 -- statement sql_event_kind
 INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''), nullif(?6, ''), nullif(?7, ''), ?8)
@@ -117,8 +106,10 @@ SELECT value FROM meta WHERE key = 'complete'
 SELECT value FROM meta WHERE key = 'events_bytes' AND value > 0
 -- statement sql_symbol_last
 SELECT max(id) FROM symbol
--- statement sql_rows_drop
-DELETE FROM event_row; DELETE FROM allocation_row; DELETE FROM storage
+-- statement sql_root
+SELECT rootpage FROM main.sqlite_schema WHERE type = 'table' AND name = ?
+-- statement sql_pages
+PRAGMA main.page_count
 -- statement sql_bytes
 SELECT page_count * page_size FROM pragma_page_count('main'), pragma_page_size('main')
 

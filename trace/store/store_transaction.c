@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the small tables on their way into the database: what is written waits in the batch, packed, until its commit
- * binds it to prepared statements. store.c, small_tables.c and derived_tables.c fill a batch, commit_behind.c commits
- * it.
+ * Rows of the small tables on their way into the database: they wait, packed, until a commit binds them to prepared
+ * statements. store.c, small_tables.c and derived_tables.c write them, commit_behind.c commits them.
  */
 #include "trace/store/store_transaction.h"
 
@@ -100,10 +99,10 @@ static int rows_append(struct store_rows *rows, enum store_statement statement, 
 
 int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count)
 {
-    int error = rows_append(&store->batch.rows, statement, values, count);
+    int error = rows_append(&store->rows, statement, values, count);
     /* Events that wait must be committed with the positions of their rings. */
     const bool may_commit = store->event_log == NULL || store->pending == 0;
-    return error == VARVE_OK && may_commit && store->batch.rows.used >= ROWS_BYTES_MAX
+    return error == VARVE_OK && may_commit && store->rows.used >= ROWS_BYTES_MAX
                ? store_commit(store, NULL, 0, &store->failure)
                : error;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state behind `struct store`: the connection, prepared statements, and the batches that are committed.
+ * The state behind `struct store`: the connection, prepared statements, and the rows that are committed.
  *
- * All that is written goes into a batch first: rows of large tables into its image, those of the small tables packed
- * after each other. A commit hands the batch to a thread, which inserts it in one transaction, and goes on with the
- * other one. A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings
- * hand their slots back only after a commit. So a batch is kept until it is in the database.
+ * Rows of large tables become pages (row_pages.h), which the end appends to the database. Those of the small tables wait
+ * packed after each other. A commit hands them to a thread, which inserts them in one transaction, and goes on with an
+ * empty batch. A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the
+ * rings hand their slots back only after a commit. So a batch is kept until it is in the database.
  */
 #ifndef VARVE_TRACE_STORE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_STORE_TRANSACTION_H
@@ -14,7 +14,7 @@
 #include "trace/collect.h"
 #include "trace/store/function_totals.h"
 #include "trace/store/hash_numbers.h"
-#include "trace/store/page_image.h"
+#include "trace/store/row_pages.h"
 
 #include <pthread.h>
 #include <sqlite3.h>
@@ -59,7 +59,7 @@
     X(DEVICE_MEMORY, "device_memory", sql_row_insert)             \
     X(STREAM_STAT, "stream_stat", sql_row_insert)                 \
     X(DEVICE_EVENT, "device_event", sql_row_insert)               \
-    X(REMAT_EVENT, "remat_event", sql_remat_event)                \
+    X(REMAT_EVENT, "remat_event", sql_row_insert)                 \
     X(OPERATOR, "operator_stat", sql_row_insert)                  \
     X(EVICTION, "eviction_stat", sql_row_insert)                  \
     X(REMAT_STORAGE, "remat_storage_stat", sql_row_insert)        \
@@ -101,17 +101,11 @@ static inline struct store_value value_least(int64_t least, int64_t value)
     return (struct store_value){.integer = value, .is_null = value < least};
 }
 
-/* Rows of small tables that wait, in their order; packed, see store_transaction.c. */
+/* Rows of small tables that wait, in their order: what one commit writes; packed, see store_transaction.c. */
 struct store_rows {
     char *bytes;
     size_t used;
     size_t capacity;
-};
-
-/* What one commit writes. */
-struct store_batch {
-    struct store_image *image;
-    struct store_rows rows;
 };
 
 /* The symbols that have rows: number k is row first + k. */
@@ -132,19 +126,11 @@ struct store_threads {
     size_t limit;
 };
 
-/* How far the rows of `allocation` have gone into the image, see allocation_store.c. */
-struct store_allocations {
-    uint64_t passed;  /* the last id that has */
-    uint64_t block;   /* the block row to go on from; 0: the first */
-    uint8_t *is_open; /* by chunk of ids: one of them was not over then */
-    size_t chunk_limit;
-};
-
-/* The commit under way: a thread inserts its batch while the other one is filled, and has the connection until it ends.
- * Whoever needs the connection waits for it (store_wait). */
+/* The commit under way: a thread inserts its rows while others are added, and has the connection until it ends. Whoever
+ * needs the connection waits for it (store_wait). */
 struct store_behind {
-    struct store_batch batch;
-    bool is_due;     /* the batch is not known to be in the database */
+    struct store_rows rows;
+    bool is_due;     /* they are not known to be in the database */
     bool is_running; /* there is a thread to be joined */
     bool is_done;    /* by the thread, when it ends */
     pthread_t thread;
@@ -157,24 +143,22 @@ struct event_log;
 struct store {
     sqlite3 *db;
     char *path;
-    int lock_fd;              /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_batch batch; /* what was written since the last commit was begun */
+    int lock_fd;             /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
+    struct row_pages *pages; /* rows of large tables */
+    struct store_rows rows;  /* what was written to the others since the last commit was begun */
     struct store_behind behind;
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_private;               /* nobody else reads it, and there is no rollback: the first error stays */
-    bool is_settled;               /* there is none any more, see store_settle */
     bool is_complete;              /* found so when it was opened to be resumed */
     enum varve_keep keep;          /* see store_keep */
     enum varve_keep keep_rows;     /* the last one with rows: of what was taken before */
     bool has_derived;              /* derive_finish succeeded */
     uint64_t seq_last;             /* of the last event appended */
     uint64_t pending;              /* events appended since the last commit was begun */
-    struct event_log *event_log;   /* NULL: events go straight into the image */
+    struct event_log *event_log;   /* NULL: events become rows at once */
     const uint32_t *callsite_rows; /* see store_callsite_rows; NULL: each is its own */
     size_t callsite_limit;
     struct store_threads threads;
-    struct store_allocations allocations;
-    uint64_t storages_passed; /* the last id of `storage` that has gone into the image */
     struct store_symbols symbols;
     uint32_t symbol_last;
     struct function_totals functions;
@@ -183,15 +167,12 @@ struct store {
 
 /// The statement, prepared for so many values; NULL on failure.
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count);
-/// A row for the batch. A commit may be begun, where nothing waits for positions.
+/// A row of a small table. A commit may be begun, where nothing waits for positions.
 int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count);
 /* The same with the values themselves. */
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
-/// A row of a large table, for the image. If that is full a commit comes first.
-int rows_add(struct store *store, enum image_table table, uint64_t id, const int64_t *values, uint32_t nulls,
-             unsigned count);
 /// Equal for equal symbols; their rank follows from the rest.
 struct wide_hash symbol_hash(const struct store_symbol *symbol);
 /* All of a list of columns_generated.h, as such values. */
@@ -201,13 +182,7 @@ struct wide_hash symbol_hash(const struct store_symbol *symbol);
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
 /// The threads that a database has which is to be continued.
 int rows_threads_read(struct store *store, struct varve_message *message);
-/// Whether rows that name this call site can be written.
-static inline bool rows_has_callsite(const struct store *store, uint32_t callsite)
-{
-    return store->callsite_rows == NULL || callsite < store->callsite_limit;
-}
-
-/// What they name then.
+/// What rows name for this call site.
 static inline uint32_t rows_callsite(const struct store *store, uint32_t callsite)
 {
     return store->callsite_rows != NULL && callsite < store->callsite_limit ? store->callsite_rows[callsite] : callsite;
@@ -215,13 +190,13 @@ static inline uint32_t rows_callsite(const struct store *store, uint32_t callsit
 
 /// Bind and step each row, in the open transaction. False: SQLite has the reason.
 bool rows_insert(struct store *store, const struct store_rows *rows);
-/// Hand the batch to a thread, or write it here if there is none; the one before was waited for.
+/// Hand the rows to a thread, or write them here if there is none; the one before was waited for.
 void commit_begin(struct store *store);
 /// No thread has the connection any more; what could not be written is not tried again.
 void commit_end(struct store *store);
 /// All that was written is in the database when this returns VARVE_OK; positions of rings it says nothing of.
 int store_sync(struct store *store, struct varve_message *message);
-/// Statements that are not of a batch, after all that is.
+/// Statements that do not wait, after all rows that do.
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);
 
 #endif

@@ -128,11 +128,6 @@ static void take_named(struct scene *scene, struct event event, unsigned thread,
     if (derive_check(scene->derive, &message) != VARVE_OK) {
         fail_msg("event %llu, kind %u: %s", (unsigned long long)event.seq, event.kind, message.text);
     }
-    /* Allocations and storages are stored while they are made; of many it is not known yet how they end. */
-    if (event.seq % 53 == 0) {
-        allocations_gather(scene->store, scene->derive, event.seq % 7);
-        storages_gather(scene->store, scene->derive, event.seq % 9);
-    }
     if (event.seq % 371 == 0) {
         assert_int_equal(store_commit(scene->store, NULL, 0, &message), VARVE_OK);
     }

@@ -60,7 +60,6 @@ static const char schema[] =
 struct store {
     sqlite3 *db;
     sqlite3_stmt *inserts[ROWS];
-    unsigned room;     /* rows before a commit is needed */
     bool is_over;      /* the program: it may commit by itself */
     unsigned fails_in; /* calls; 0: never */
     unsigned begins, symbol_begins;
@@ -156,12 +155,6 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
                : 0;
 }
 
-static void take_room(struct store *store)
-{
-    assert_true(store->room > 0 || store->is_over);
-    store->room -= store->room > 0;
-}
-
 int store_stack_frame(struct store *store, uint32_t id, uint32_t symbol_id, int64_t pc)
 {
     assert_true(store->is_over);
@@ -175,14 +168,12 @@ int store_frame_address(struct store *store, uint32_t id, uint32_t frame_id, int
 
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t frame_id)
 {
-    take_room(store);
     return insert(store, ROW_NODE, NUMBERS(id, parent_id, frame_id), NO_TEXTS);
 }
 
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
                    uint32_t user_symbol_id)
 {
-    take_room(store);
     return insert(store, ROW_CALLSITE, NUMBERS(id, node_id, depth, symbol_id, user_symbol_id), NO_TEXTS);
 }
 
@@ -201,11 +192,6 @@ int store_symbols_begin(struct store *store, struct varve_message *message)
     store->symbol_begins++;
     run_sql(store, "DELETE FROM stack_frame; DELETE FROM frame_address; DELETE FROM symbol; DELETE FROM module");
     return count_call(store);
-}
-
-bool store_has_room(const struct store *store)
-{
-    return store->room > 0;
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
@@ -790,7 +776,6 @@ static void await_rows(struct callsites *callsites, struct store *store)
 {
     bool has_more;
     for (int i = 0; i < 20000 && (callsites->output == NULL || callsites->output->stacks == 0); i++) {
-        store->room = 1000;
         callsites_step(callsites, store, &has_more);
         nap();
     }
@@ -814,7 +799,6 @@ static struct callsites *run(struct store *store, bool is_held, bool is_beside, 
             await_rows(callsites, store);
         }
         if (is_beside && random_below(&seed, 4) == 0) {
-            store->room = (unsigned)random_below(&seed, 60);
             callsites_step(callsites, store, &has_more);
         }
         if (is_beside && random_below(&seed, 100) == 0) {
