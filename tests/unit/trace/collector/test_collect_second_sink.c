@@ -60,12 +60,13 @@ TEST(test_emits_what_the_workload_did_not)
     expect_event(log, 1, 1, "1:11 43:40 44:13 147:15 ");
     expect_event(log, 1, 2, "2:22 ");
     assert_int_equal(log->records[0].origin.pid, pid);
-    lab_rows(lab, "SELECT thread_id, arg, ring_seq, flags FROM event ORDER BY thread_id, ring_seq",
-             "1 11 1 0\n1 12 2 0\n1 40 43 0\n1 13 44 0\n1 100 145 0\n1 14 146 0\n1 15 147 0\n2 21 1 0\n2 22 2 0\n");
     log->enabled_there[VARVE_KIND_MARK_END] = 1;
     hand_emit(other, VARVE_KIND_MARK_END, lab->begin + 20, 0, 23);
-    lab_drain(lab);
+    lab_finish(lab);
     expect_event(log, 1, 2, "2:22 3:23 ");
+    lab_rows(lab, "SELECT thread_id, arg, ring_seq, flags FROM event ORDER BY thread_id, ring_seq",
+             "1 11 1 0\n1 12 2 0\n1 40 43 0\n1 13 44 0\n1 100 145 0\n1 14 146 0\n1 15 147 0\n2 21 1 0\n2 22 2 0\n"
+             "2 23 3 0\n");
     lab_sink_end(lab, log);
 }
 
@@ -79,7 +80,7 @@ TEST(test_orphans_have_numbers)
     hand_flagged(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 1);
     hand_flagged(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 2, 2);
     hand_put_aside(lab, ring, 2, 4);
-    lab_drain(lab);
+    lab_finish(lab);
     expect_event(log, 1, 1, "3:3 4:4 5:5 ");
     lab_expect(lab, "SELECT ring_seq FROM event WHERE arg = 5 AND flags = 2", 5);
     lab_sink_end(lab, log);
@@ -97,7 +98,7 @@ TEST(test_unreadable_records_have_numbers)
     ring->spill_flushed = RING_STAGING_RECORDS;
     ring->emitted += RING_STAGING_RECORDS + 1;
     __atomic_store_n(&ring->spill_head, RING_STAGING_RECORDS + 1, __ATOMIC_RELEASE);
-    lab_drain(lab);
+    lab_finish(lab);
     expect_event(log, 1, 1, "1:1 4098:9 ");
     lab_expect(lab, "SELECT ring_seq FROM event WHERE arg = 9", 4098);
     lab_sink_end(lab, log);
@@ -336,7 +337,7 @@ TEST(test_no_library)
     }
     emit_meta(lab);
     make_lives(lab);
-    lab_drain(lab);
+    lab_finish(lab);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
     lab_expect(lab, "SELECT count(*) FROM event", 3);
     assert_int_equal(log->record_count + log->fact_count, 0);

@@ -209,7 +209,7 @@ TEST(test_free_of_nothing_goes_on)
     hand_emit(other, VARVE_KIND_MARK_BEGIN, lab->begin + 2000, 0, 1);
     hand_emit(other, VARVE_KIND_MARK_BEGIN, lab->begin + 2 * MERGE_HOLD_BACK_NS, 0, 4);
     assert_int_equal(lab_rounds(lab, 20000000), 4);
-    lab_drain(lab);
+    lab_finish(lab);
     lab_expect(lab, IN_ORDER, 134);
     lab_expect(lab, "SELECT seq FROM event WHERE addr = 4096", 2);
     lab_end(lab);
@@ -281,7 +281,7 @@ TEST(test_event_in_the_middle_holds_others_back)
     struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, ticks + 15, 0, 4);
     hand_commit(slow, &record);
     assert_int_equal(lab_rounds(lab, 20000000), 2);
-    lab_drain(lab);
+    lab_finish(lab);
     lab_expect(lab, IN_ORDER, 2143);
     lab_end(lab);
 }
@@ -328,7 +328,7 @@ static void check_missing(struct lab *lab, struct ring_header *ring, const uint3
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 2);
     time_until_moved(lab);
     assert_int_equal(*given_up, missing);
-    lab_drain(lab);
+    lab_finish(lab);
     lab_expect(lab, "SELECT count(*) FROM event", 2);
     lab_end(lab);
 }
@@ -364,7 +364,7 @@ TEST(test_ring_that_comes_late_is_in_order)
     struct ring_header *late = hand_ring_file(lab, 1, 2, 64); /* … and here is its ring */
     hand_emit(late, VARVE_KIND_MARK_BEGIN, taken_ticks + 1000, 0, 1);
     assert_int_equal(lab_rounds(lab, 20000000), 2);
-    lab_drain(lab);
+    lab_finish(lab);
     lab_expect(lab, IN_ORDER, 12);
     lab_end(lab);
 }
@@ -381,7 +381,7 @@ TEST(test_ring_that_comes_very_late_is_stored)
     struct ring_header *late = hand_ring_file(lab, 1, 2, 64);
     hand_emit(late, VARVE_KIND_MARK_BEGIN, monotonic_ns(), 0, 2);
     lab_rounds(lab, 20000000);
-    lab_drain(lab);
+    lab_finish(lab);
     lab_expect(lab, "SELECT count(*) FROM event", 2);
     lab_end(lab);
 }
