@@ -7,11 +7,13 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "trace/store/event_log.h"
 #include "trace/store/schema.h"
 #include "trace/store/store.h"
 
 #include <pthread.h>
 
+/* In one transaction. */
 static bool batch_insert(struct store *store)
 {
     return sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) == SQLITE_OK && rows_insert(store, &store->behind.rows) &&
@@ -22,8 +24,8 @@ static void *batch_commit(void *context)
 {
     struct store *store = context;
     struct store_behind *behind = &store->behind;
-    behind->error = VARVE_OK;
-    if (!batch_insert(store)) {
+    behind->error = store->event_log != NULL ? event_log_write(store->event_log, &behind->message) : VARVE_OK;
+    if (behind->error == VARVE_OK && !batch_insert(store)) {
         /* The message is made here: SQLite's reasons are those of the last call of the connection. */
         behind->error = schema_error(store->db, store->path, "cannot write", &behind->message);
         for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {

@@ -75,17 +75,23 @@ struct batch_place {
     unsigned event, run, in_run, ladder;
 };
 
+/* Finished batches. */
+struct batches {
+    uint8_t *data;
+    size_t bytes, capacity;
+};
+
 struct event_log {
     int fd;
     char *path;
-    uint64_t bytes; /* of the file */
+    uint64_t bytes; /* of the file, with what is sealed */
     uint64_t seq;   /* of the last event appended */
     uint64_t batch_number;
     struct batch *filled;
     struct thread_origin *threads;
     size_t thread_capacity;
-    uint8_t *pending; /* batches that are full, not in the file yet */
-    size_t pending_bytes, pending_capacity;
+    struct batches pending; /* those that are full, not in the file yet */
+    struct batches sealed;  /* those that go into it next: event_log_write's */
     uint64_t waiting;
     struct batch *read; /* what event_log_rest is at */
     struct batch_place place;
@@ -148,7 +154,8 @@ void event_log_close(struct event_log *log)
     free(log->path);
     free(log->filled);
     free(log->threads);
-    free(log->pending);
+    free(log->pending.data);
+    free(log->sealed.data);
     free(log->read);
     free(log->buffer);
     free(log);
@@ -156,13 +163,13 @@ void event_log_close(struct event_log *log)
 
 /* ---- writing ---- */
 
-static bool batch_put(struct event_log *log, const void *data, size_t bytes)
+static bool batch_put(struct batches *to, const void *data, size_t bytes)
 {
-    if (!ARRAY_GROW(log->pending, log->pending_capacity, log->pending_bytes + bytes)) {
+    if (!ARRAY_GROW(to->data, to->capacity, to->bytes + bytes)) {
         return false;
     }
-    memcpy(log->pending + log->pending_bytes, data, bytes);
-    log->pending_bytes += bytes;
+    memcpy(to->data + to->bytes, data, bytes);
+    to->bytes += bytes;
     return true;
 }
 
@@ -171,22 +178,23 @@ static int batch_end(struct event_log *log)
 {
     struct batch *batch = log->filled;
     struct batch_head *head = &batch->head;
-    const size_t before = log->pending_bytes;
+    struct batches *to = &log->pending;
+    const size_t before = to->bytes;
     const size_t room = (size_t)head->events * RECORD_PACKED_MAX + 8;
     head->magic = BATCH_MAGIC;
-    bool done = batch_put(log, head, sizeof(*head)) &&
-                batch_put(log, batch->origins, head->origins * sizeof(batch->origins[0])) &&
-                batch_put(log, batch->runs, head->runs * sizeof(batch->runs[0])) &&
-                batch_put(log, batch->ladders, head->ladders * sizeof(batch->ladders[0])) &&
-                batch_put(log, batch->plain, sizeof(batch->plain)) &&
-                ARRAY_GROW(log->pending, log->pending_capacity, log->pending_bytes + room);
+    bool done = batch_put(to, head, sizeof(*head)) &&
+                batch_put(to, batch->origins, head->origins * sizeof(batch->origins[0])) &&
+                batch_put(to, batch->runs, head->runs * sizeof(batch->runs[0])) &&
+                batch_put(to, batch->ladders, head->ladders * sizeof(batch->ladders[0])) &&
+                batch_put(to, batch->plain, sizeof(batch->plain)) &&
+                ARRAY_GROW(to->data, to->capacity, to->bytes + room);
     if (!done) {
-        log->pending_bytes = before;
+        to->bytes = before;
         return VARVE_ERROR_NO_MEMORY;
     }
-    head->packed = (uint32_t)record_pack(batch->records, head->events, log->pending + log->pending_bytes);
-    memcpy(log->pending + before, head, sizeof(*head));
-    log->pending_bytes += head->packed;
+    head->packed = (uint32_t)record_pack(batch->records, head->events, to->data + to->bytes);
+    memcpy(to->data + before, head, sizeof(*head));
+    to->bytes += head->packed;
     *head = (struct batch_head){0};
     memset(batch->plain, 0, sizeof(batch->plain));
     log->batch_number++;
@@ -266,17 +274,41 @@ int event_log_append(struct event_log *log, const struct event *event, bool is_p
     return VARVE_OK;
 }
 
-int event_log_flush(struct event_log *log, struct varve_message *message)
+int event_log_seal(struct event_log *log)
 {
+    struct batches *pending = &log->pending, *sealed = &log->sealed;
     if (log->filled->head.events > 0 && batch_end(log) != VARVE_OK) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for events");
+        return VARVE_ERROR_NO_MEMORY;
     }
-    if (!file_write_whole(log->fd, log->pending, log->pending_bytes, log->bytes)) {
+    const size_t bytes = pending->bytes;
+    if (sealed->bytes == 0) {
+        const struct batches written = *sealed;
+        *sealed = *pending;
+        *pending = written;
+    } else if (!batch_put(sealed, pending->data, bytes)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    pending->bytes = 0;
+    log->bytes += bytes;
+    return VARVE_OK;
+}
+
+int event_log_write(struct event_log *log, struct varve_message *message)
+{
+    struct batches *sealed = &log->sealed;
+    if (!file_write_whole(log->fd, sealed->data, sealed->bytes, log->bytes - sealed->bytes)) {
         return varve_message_set(message, file_error(errno), "%s: cannot write: %s", log->path, strerror(errno));
     }
-    log->bytes += log->pending_bytes;
-    log->pending_bytes = 0;
+    sealed->bytes = 0;
     return VARVE_OK;
+}
+
+int event_log_flush(struct event_log *log, struct varve_message *message)
+{
+    VARVE_TRY(event_log_write(log, message));
+    int error = event_log_seal(log);
+    return error == VARVE_OK ? event_log_write(log, message)
+                             : varve_message_set(message, error, "no memory for events");
 }
 
 uint64_t event_log_bytes(const struct event_log *log)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The events of a recording under way, in the order of seq, in a file beside its database: each is there from the
- * commit on by which its ring was told, until it has become rows. A heap event takes about ten bytes. One thread.
+ * commit on by which its ring was told, until it has become rows. A heap event takes about ten bytes. One thread at a time, but for event_log_write.
  */
 #ifndef VARVE_TRACE_STORE_EVENT_LOG_H
 #define VARVE_TRACE_STORE_EVENT_LOG_H
@@ -27,9 +27,14 @@ void event_log_remove(struct event_log *log);
 /// Append an event, of which everything but its row follows from the events before it and from its allocation if it
 /// `is_plain` (store.c). Seqs grow. Errors: VARVE_ERROR_NO_MEMORY.
 int event_log_append(struct event_log *log, const struct event *event, bool is_plain);
-/// What was appended goes into the file. VARVE_ERROR_FULL and others: nothing has changed, and it may be called again.
+/// What was appended is to be written next. Errors: VARVE_ERROR_NO_MEMORY.
+int event_log_seal(struct event_log *log);
+/// Write that into the file: any thread, while another one appends, but does not seal. VARVE_ERROR_FULL and others: nothing has changed, and it
+/// may be called again.
+int event_log_write(struct event_log *log, struct varve_message *message);
+/// Both: all that was appended is in the file.
 int event_log_flush(struct event_log *log, struct varve_message *message);
-/// The length of the file as of the last event_log_flush, which a commit notes.
+/// The length of the file as of the last event_log_seal, which a commit notes.
 uint64_t event_log_bytes(const struct event_log *log);
 /// Events appended that event_log_rest has not handed out, plain ones left aside.
 uint64_t event_log_waiting(const struct event_log *log);

@@ -191,7 +191,8 @@ uint64_t store_pending(const struct store *store)
     return store->pending;
 }
 
-/* What was appended is in the log before a commit says so. Without a log it is in pages, which should not pile up. */
+/* A commit writes what was appended into the log before it says so. Without a log it is in pages, which should not pile
+ * up. */
 static int log_commit(struct store *store, struct varve_message *message)
 {
     if (store->event_log == NULL) {
@@ -203,7 +204,7 @@ static int log_commit(struct store *store, struct varve_message *message)
     if (store->pending == 0) {
         return VARVE_OK;
     }
-    int error = event_log_flush(store->event_log, message);
+    int error = event_log_seal(store->event_log);
     VARVE_THEN(error, store_meta_integer(store, STORE_META_LOG, (int64_t)event_log_bytes(store->event_log)));
     VARVE_THEN(error, store_meta_integer(store, STORE_META_TAKEN, (int64_t)store->seq_last));
     return error;

@@ -338,7 +338,6 @@ TEST(test_no_library)
     emit_meta(lab);
     make_lives(lab);
     lab_finish(lab);
-    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
     lab_expect(lab, "SELECT count(*) FROM event", 3);
     assert_int_equal(log->record_count + log->fact_count, 0);
     lab_sink_end(lab, log);
