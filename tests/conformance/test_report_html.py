@@ -371,8 +371,8 @@ class TestBadInput(PageCase):
     def test_nothing(self):
         tables = [row[0] for row in sqlite3.connect(demo()).execute("SELECT name FROM sqlite_schema WHERE type ="
                                                                     " 'table' AND name IN ("
-                  "'allocation_row', 'event_row', 'callsite_stat_row', 'total_stat', 'sample', 'size_stat', 'rss_sample',"
-                  " 'thread', 'process')")]
+                  "'allocation_row', 'event_row', 'callsite_stat_row', 'total_stat', 'sample', 'size_stat',"
+                  " 'rss_sample', 'thread', 'process')")]
         self.show(changed(demo(), "nothing", *[f"DELETE FROM {table}" for table in tables]))
         for part in ("#timeline", "#flame", "#map"):
             self.assertEqual(self.page.find(f"{part} .absent").text, "No allocation was recorded.")

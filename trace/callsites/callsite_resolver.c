@@ -626,11 +626,7 @@ int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
 int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress, void *context)
 {
     while (resolver->has_thread) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += (until.tv_nsec + PROGRESS_EVERY_NS) / 1000000000;
-        until.tv_nsec = (until.tv_nsec + PROGRESS_EVERY_NS) % 1000000000;
-        resolver->has_thread = pthread_timedjoin_np(resolver->thread, NULL, &until) == ETIMEDOUT;
+        resolver->has_thread = !thread_join_within(resolver->thread, PROGRESS_EVERY_NS);
         if (progress != NULL) {
             progress(context, "symbols", __atomic_load_n(&resolver->done, __ATOMIC_RELAXED), resolver->order_count);
         }

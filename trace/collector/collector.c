@@ -528,14 +528,14 @@ void collector_close(struct collector *collector)
     free(collector->files);
     free(collector->readers);
     free(collector->heap);
+    if (collector->store != NULL) {
+        store_close(collector->store); /* whose threads may read what follows */
+    }
     if (collector->derive != NULL) {
         derive_close(collector->derive);
     }
     if (collector->callsites != NULL) {
         callsites_close(collector->callsites);
-    }
-    if (collector->store != NULL) {
-        store_close(collector->store);
     }
     downsample_free(&collector->rss.samples);
     collect_live_close(collector);

@@ -410,8 +410,6 @@ int collect_keep_check(struct collector *collector);
 /// After the last event and callsites_merge_all, before the totals are written: call sites that are one row are put
 /// together, and, where only totals are kept, small ones.
 int collect_keep_join(struct collector *collector, struct varve_message *message);
-/// Before rows go into the store: which rows their call sites have, as far as that is known.
-void collect_keep_rows(struct collector *collector);
 /// A recording is continued whose stored events have been derived again: the same is in force, and what nobody knows is
 /// counted.
 int collect_keep_resume(struct collector *collector);

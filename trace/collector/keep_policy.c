@@ -74,22 +74,22 @@ int collect_keep_join(struct collector *collector, struct varve_message *message
     size_t limit;
     const uint32_t *rows = callsites_rows(collector->callsites, &limit);
     int error = VARVE_OK;
-    if (!collector->has_joined) { /* an end that is repeated finds it done */
+    if (!joins_callsites(collector)) {
+        store_callsite_rows(collector->store, rows, limit);
+        error = allocations_begin(collector->store, collector->derive, message);
+    }
+    if (error == VARVE_OK && !collector->has_joined) { /* an end that is repeated finds it done */
         collector->has_joined = true;
         error = join_callsites(collector->derive, rows, limit, true);
         if (error == VARVE_OK && joins_callsites(collector)) {
             error = small_join(collector, message);
         }
     }
-    collect_keep_rows(collector);
+    if (joins_callsites(collector)) { /* rows are others now */
+        rows = callsites_rows(collector->callsites, &limit);
+        store_callsite_rows(collector->store, rows, limit);
+    }
     return error;
-}
-
-void collect_keep_rows(struct collector *collector)
-{
-    size_t limit;
-    const uint32_t *rows = callsites_rows(collector->callsites, &limit);
-    store_callsite_rows(collector->store, rows, limit);
 }
 
 int collect_keep_check(struct collector *collector)

@@ -28,6 +28,8 @@
  *     p<N>.sites                call sites and modules (callsite_format.h)
  *     allocations               the collector's own scratch file
  *     trace.db-events           events that are committed and not in the database yet
+ *     trace.db-rows             rows of large tables until the end; it has no name after it was opened
+ *     trace.db-whole            at the end, what takes the place of trace.db
  *
  * A process image takes the next N by an atomic add on session_counts.process_count, a thread the next K on
  * process_control.ring_count; the collector learns of both by watching the counters, without any call from

@@ -141,8 +141,8 @@ static void thread_enter(struct varve_writer *writer, uint32_t number)
 
 static void writer_free(struct varve_writer *writer)
 {
-    derive_close(writer->derive);
     store_close(writer->store);
+    derive_close(writer->derive);
     if (writer->folder != NULL) {
         varve_publish_folder_remove(writer->folder);
     }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of `allocation`, of which there may be a hundred million, in order of their ids, from the scratch file at the
- * end. derived_tables.c calls it.
+ * The rows of `allocation`, of which there may be a hundred million, in order of their ids, from the scratch file at
+ * the end. A thread makes them, into pages of its own, while the totals are added up; nothing that it reads changes any
+ * more. collector.c begins, derived_tables.c waits.
  */
 #include "trace/store/store.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "trace/model/domain.h"
 #include "trace/model/allocation_scratch.h"
 #include "trace/model/model_state.h"
@@ -15,9 +17,11 @@
 
 #include "columns_generated.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #define COOL_ROWS ((uint64_t)1 << 18)
+#define PROGRESS_EVERY_NS 50000000
 
 /* Which columns a row of allocation_row has. */
 enum allocation_use {
@@ -81,7 +85,7 @@ static bool allocation_store_row_add(struct store *store, const struct derive *d
     };
     uint32_t nulls = 1U << ALLOCATION_ID ALLOCATION_USES(COLUMN_NULL);
     unsigned count = record_columns(values, nulls, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
-    return row_pages_add(store->pages, ROWS_ALLOCATION, id, values, nulls, count);
+    return row_pages_add(store->allocations.pages, ROWS_ALLOCATION, id, values, nulls, count);
 }
 
 /* The block row of allocation `id`, if it has one; they come in the same order. */
@@ -116,23 +120,59 @@ static void allocations_cool(struct derive *derive, uint64_t id, uint64_t block)
     }
 }
 
-int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
-                       struct varve_message *message)
+static void *allocations_write(void *context)
 {
+    struct store *store = context;
+    struct store_allocations *writing = &store->allocations;
+    struct derive *derive = writing->derive;
     uint64_t block = 0;
-    for (uint64_t id = 1; id <= derive->scratch.count; id++) {
+    bool is_added = true;
+    for (uint64_t id = 1; id <= derive->scratch.count && is_added; id++) {
         const struct scratch_row *row = scratch_peek(&derive->scratch, id);
         const struct scratch_block *more = block_follow(derive, id, &block);
         const bool is_left_out = row_is_left_out(store, derive, id, row) && !derive_row_is_left(derive, row);
-        if (!is_left_out && !allocation_store_row_add(store, derive, id, more)) {
-            return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory for allocations", store->path);
-        }
+        is_added = is_left_out || allocation_store_row_add(store, derive, id, more);
         if (id % COOL_ROWS == 0) {
             allocations_cool(derive, id, block > 0 ? block : 1);
-            if (progress != NULL) {
-                progress(context, "writing allocations", id, derive->scratch.count);
-            }
+            __atomic_store_n(&writing->done, id, __ATOMIC_RELAXED);
         }
     }
+    writing->error = is_added ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    return NULL;
+}
+
+int allocations_begin(struct store *store, struct derive *derive, struct varve_message *message)
+{
+    struct store_allocations *writing = &store->allocations;
+    if (writing->is_begun) {
+        return VARVE_OK;
+    }
+    if (writing->pages == NULL) {
+        VARVE_TRY(store_pages_open(store, &writing->pages, message));
+    }
+    row_pages_drop(writing->pages, ROWS_ALLOCATION);
+    writing->derive = derive;
+    writing->done = 0;
+    writing->is_begun = true;
+    writing->is_running = thread_start(&writing->thread, allocations_write, store) == 0;
+    if (!writing->is_running) {
+        allocations_write(store);
+    }
     return VARVE_OK;
+}
+
+int allocations_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
+{
+    struct store_allocations *writing = &store->allocations;
+    while (writing->is_running) {
+        writing->is_running = !thread_join_within(writing->thread, PROGRESS_EVERY_NS);
+        if (progress != NULL) {
+            progress(context, "writing allocations", __atomic_load_n(&writing->done, __ATOMIC_RELAXED),
+                     writing->derive->scratch.count);
+        }
+    }
+    writing->is_begun = false;
+    return writing->error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, writing->error, "%s: no memory for allocations", store->path);
 }

@@ -48,7 +48,7 @@ static void join(struct store_behind *behind)
     }
 }
 
-void commit_begin(struct store *store)
+void commit_hand_over(struct store *store)
 {
     struct store_behind *behind = &store->behind;
     const struct store_rows filled = store->rows;
@@ -91,13 +91,13 @@ int store_sync(struct store *store, struct varve_message *message)
 {
     int error = store_wait(store, message);
     if (error == VARVE_OK && store->rows.used > 0) {
-        commit_begin(store);
+        commit_hand_over(store);
         error = store_wait(store, message);
     }
     return error;
 }
 
-void commit_end(struct store *store)
+void commit_join(struct store *store)
 {
     join(&store->behind);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark,
- * keyframe and those of the CUDA API and of rematerialization, after the rows of allocations, events and storages. Until store_finish sets meta.complete, what is here is not final.
+ * keyframe and those of the CUDA API and of rematerialization, after the rows of allocations, events and
+ * storages. Until store_finish sets meta.complete, what is here is not final.
  */
 #include "trace/store/store.h"
 
@@ -595,17 +596,18 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                                                                 write_budgets,
                                                                 write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
-    row_pages_drop(store->pages, ROWS_ALLOCATION);
     row_pages_drop(store->pages, ROWS_STORAGE);
     row_pages_drop(store->pages, ROWS_CALLSITE_STAT);
     functions_drop_figures(&store->functions);
     int error = writer_execute(store, sql_derived_clear, message);
-    VARVE_THEN(error, allocations_finish(store, derive, progress, context, message));
+    VARVE_THEN(error, allocations_begin(store, derive, message));
     VARVE_THEN(error, events_finish(store, message));
     VARVE_THEN(error, storages_finish(store, derive, message));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);
     }
+    const int of_allocations = allocations_finish(store, progress, context, error == VARVE_OK ? message : NULL);
+    error = error == VARVE_OK ? of_allocations : error;
     store->has_derived = error == VARVE_OK;
     return error;
 }

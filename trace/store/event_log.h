@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The events of a recording under way, in the order of seq, in a file beside its database: each is there from the
- * commit on by which its ring was told, until it has become rows. A heap event takes about ten bytes. One thread at a time, but for event_log_write.
+ * commit on by which its ring was told, until it has become rows. A heap event takes about ten bytes. One
+ * thread at a time, but for event_log_write.
  */
 #ifndef VARVE_TRACE_STORE_EVENT_LOG_H
 #define VARVE_TRACE_STORE_EVENT_LOG_H
@@ -29,8 +30,8 @@ void event_log_remove(struct event_log *log);
 int event_log_append(struct event_log *log, const struct event *event, bool is_plain);
 /// What was appended is to be written next. Errors: VARVE_ERROR_NO_MEMORY.
 int event_log_seal(struct event_log *log);
-/// Write that into the file: any thread, while another one appends, but does not seal. VARVE_ERROR_FULL and others: nothing has changed, and it
-/// may be called again.
+/// Write that into the file: any thread, while another one appends, but does not seal. VARVE_ERROR_FULL and others:
+/// nothing has changed, and it may be called again.
 int event_log_write(struct event_log *log, struct varve_message *message);
 /// Both: all that was appended is in the file.
 int event_log_flush(struct event_log *log, struct varve_message *message);

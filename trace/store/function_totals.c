@@ -19,15 +19,19 @@
 struct function_sums {
     int64_t callsites;
     int64_t figures[FUNCTION_FIGURES];
-    uint64_t walk; /* the last one that came by */
 };
 
-/* By domain and function; NULL: nothing of the domain. */
+struct function_node {
+    uint32_t function, caller;
+};
+
+/* A step costs a cache miss or two: what it looks at is close together. */
 struct function_walks {
     const struct function_totals *totals;
-    uint32_t *functions; /* of nodes */
-    struct function_sums *sums[DOMAIN_LIMIT];
-    uint64_t count;
+    struct function_node *nodes;
+    uint32_t *passed;                         /* by function: the last walk that came by */
+    struct function_sums *sums[DOMAIN_LIMIT]; /* by function; NULL: nothing of the domain */
+    uint32_t count;
 };
 
 static uint32_t id_array_get(const struct id_array *array, uint64_t id)
@@ -126,14 +130,19 @@ void functions_free(struct function_totals *totals)
 
 /* ---- sums ---- */
 
-/* Of each node its function; NULL without memory. */
-static uint32_t *nodes_name(const struct function_totals *totals)
+static bool walks_begin(struct function_walks *walks)
 {
-    uint32_t *functions = calloc(totals->nodes.limit + 1, sizeof(*functions));
-    for (size_t id = 0; functions != NULL && id < totals->nodes.limit; id++) {
-        functions[id] = id_array_get(&totals->symbols, id_array_get(&totals->frames, totals->nodes.values[id]));
+    const struct function_totals *totals = walks->totals;
+    const size_t limit = totals->nodes.limit;
+    walks->nodes = calloc(limit + 1, sizeof(*walks->nodes));
+    walks->passed = calloc(totals->symbols.limit + 1, sizeof(*walks->passed));
+    for (size_t id = 0; walks->nodes != NULL && id < limit; id++) {
+        const uint32_t caller = id_array_get(&totals->callers, id);
+        walks->nodes[id] = (struct function_node){
+            id_array_get(&totals->symbols, id_array_get(&totals->frames, totals->nodes.values[id])),
+            caller < id ? caller : 0}; /* every walk ends */
     }
-    return functions;
+    return walks->nodes != NULL && walks->passed != NULL;
 }
 
 static bool callsite_walk(struct function_walks *walks, const struct callsite_figures *row)
@@ -145,10 +154,11 @@ static bool callsite_walk(struct function_walks *walks, const struct callsite_fi
     }
     walks->count++;
     uint32_t node = id_array_get(&totals->callsites, row->callsite);
-    for (; node != 0 && node < totals->nodes.limit; node = totals->callers.values[node]) {
-        struct function_sums *sums = &(*of_domain)[walks->functions[node]];
-        if (sums->walk != walks->count) {
-            sums->walk = walks->count;
+    for (node = node < totals->nodes.limit ? node : 0; node != 0; node = walks->nodes[node].caller) {
+        const uint32_t function = walks->nodes[node].function;
+        if (walks->passed[function] != walks->count) {
+            struct function_sums *sums = &(*of_domain)[function];
+            walks->passed[function] = walks->count;
             sums->callsites++;
             for (int i = 0; i < FUNCTION_FIGURES; i++) {
                 sums->figures[i] = (int64_t)((uint64_t)sums->figures[i] + (uint64_t)row->figures[i]);
@@ -183,8 +193,8 @@ static int write_all(struct store *store, const struct function_walks *walks)
 int functions_write(struct store *store)
 {
     const struct function_totals *totals = &store->functions;
-    struct function_walks walks = {.totals = totals, .functions = nodes_name(totals)};
-    bool has_memory = walks.functions != NULL;
+    struct function_walks walks = {.totals = totals};
+    bool has_memory = walks_begin(&walks);
     for (size_t i = 0; i < totals->row_count && has_memory; i++) {
         has_memory = callsite_walk(&walks, &totals->rows[i]);
     }
@@ -192,6 +202,7 @@ int functions_write(struct store *store)
     for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
         free(walks.sums[i]);
     }
-    free(walks.functions);
+    free(walks.nodes);
+    free(walks.passed);
     return error;
 }

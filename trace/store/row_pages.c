@@ -217,7 +217,7 @@ struct target {
     uint32_t last; /* page */
 };
 
-static bool page_write(const struct target *target, uint32_t number, const uint8_t *page)
+static bool row_page_write(const struct target *target, uint32_t number, const uint8_t *page)
 {
     return file_write_whole(target->fd, page, ROW_PAGE_BYTES, (uint64_t)(number - 1) * ROW_PAGE_BYTES);
 }
@@ -295,7 +295,7 @@ static bool tree_write(struct target *target, uint32_t root, struct row_page *pa
             const size_t end = count * (i + 1) / parents;
             interior_make(page, &pages[from], end - from);
             target->last = row_pages_next(target->last);
-            if (!page_write(target, target->last, page)) {
+            if (!row_page_write(target, target->last, page)) {
                 return false;
             }
             pages[i] = (struct row_page){pages[end - 1].rowid, target->last};
@@ -304,7 +304,7 @@ static bool tree_write(struct target *target, uint32_t root, struct row_page *pa
         count = parents;
     }
     interior_make(page, pages, count);
-    return page_write(target, root, page);
+    return row_page_write(target, root, page);
 }
 
 /* A root that lists one child only is not allowed: that leaf is the root. */
@@ -315,7 +315,7 @@ static int part_append(struct row_part *part, struct target *target, uint32_t ro
     }
     row_pages_leaf_end(part);
     if (part->full_count == 0) {
-        return page_write(target, root, part->leaf) ? VARVE_OK : file_error(errno);
+        return row_page_write(target, root, part->leaf) ? VARVE_OK : file_error(errno);
     }
     struct row_page *pages = calloc(part->full_count + 1, sizeof(*pages));
     if (pages == NULL) {
@@ -327,7 +327,7 @@ static int part_append(struct row_part *part, struct target *target, uint32_t ro
     target->last = row_pages_next(target->last);
     pages[part->full_count] = (struct row_page){part->rowid, target->last};
     bool is_done =
-        page_write(target, target->last, part->leaf) && tree_write(target, root, pages, part->full_count + 1);
+        row_page_write(target, target->last, part->leaf) && tree_write(target, root, pages, part->full_count + 1);
     int error = is_done ? VARVE_OK : file_error(errno);
     free(pages);
     return error;
@@ -347,9 +347,9 @@ static bool row_pages_header_write(const struct target *target)
     return file_write_whole(target->fd, header, sizeof(header), 0);
 }
 
-int row_pages_append(struct row_pages *pages, int fd, uint32_t page_count, const uint32_t roots[ROW_TABLE_LIMIT])
+int row_pages_append(struct row_pages *pages, int fd, uint32_t *page_count, const uint32_t roots[ROW_TABLE_LIMIT])
 {
-    struct target target = {.fd = fd, .last = page_count};
+    struct target target = {.fd = fd, .last = *page_count};
     VARVE_TRY(row_pages_flush(pages));
     uint32_t *numbers = leaves_number(pages, &target);
     if (numbers == NULL) {
@@ -362,6 +362,7 @@ int row_pages_append(struct row_pages *pages, int fd, uint32_t page_count, const
     if (error == VARVE_OK && !row_pages_header_write(&target)) {
         error = file_error(errno);
     }
+    *page_count = target.last;
     free(numbers);
     return error;
 }

@@ -40,9 +40,10 @@ int row_pages_flush(struct row_pages *pages);
 void row_pages_drop(struct row_pages *pages, enum row_table table);
 /// Of all rows.
 uint64_t row_pages_bytes(const struct row_pages *pages);
-/// Append all rows to a database that nobody has open: of `page_count` pages of ROW_PAGE_BYTES, whose tables are empty
-/// and have their roots at `roots`. After an error, VARVE_ERROR_FULL, that file is useless, and the rows are as before.
-int row_pages_append(struct row_pages *pages, int fd, uint32_t page_count, const uint32_t roots[ROW_TABLE_LIMIT]);
+/// Append all rows to a database that nobody has open: of `*page_count` pages of ROW_PAGE_BYTES, whose tables are empty
+/// and have their roots at `roots`; then it has `*page_count`. After an error, VARVE_ERROR_FULL, that file is useless,
+/// and the rows are as before.
+int row_pages_append(struct row_pages *pages, int fd, uint32_t *page_count, const uint32_t roots[ROW_TABLE_LIMIT]);
 /// The page after `number`: one is for locks.
 uint32_t row_pages_next(uint32_t number);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the small tables, one function per table, and of stacks. Symbols get their numbers here, so that equal ones share a row without an index. The collector and callsites_finish call it.
+ * Rows of the small tables, one function per table, and of stacks. Symbols get their numbers here, so that equal ones
+ * share a row without an index. The collector and callsites_finish call it.
  */
 #include "trace/store/store.h"
 
@@ -69,7 +70,7 @@ bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id
     bool is_same =
         ids != NULL && ids->process_id != 0 && ids->process_id == process_id && ids->pid == pid && ids->tid == tid;
     if (is_same) {
-        ids->is_used = true;
+        __atomic_store_n(&ids->is_used, true, __ATOMIC_RELAXED); /* by several threads at the end */
     }
     return is_same;
 }

@@ -220,7 +220,7 @@ int store_commit(struct store *store, const struct store_ring_position *position
         error = ROWS_WRITE(store, STATEMENT_POSITION, RING_POSITION_MEMBERS(ROW_VALUE));
     }
     if (error == VARVE_OK) {
-        commit_begin(store);
+        commit_hand_over(store);
         store->pending = 0;
     }
     return error;
@@ -266,11 +266,11 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
     return mode != STORE_RESUME && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
 }
 
-static int pages_open(struct store *store, struct varve_message *message)
+int store_pages_open(const struct store *store, struct row_pages **pages_out, struct varve_message *message)
 {
     char path[4096 + 16];
     snprintf(path, sizeof(path), "%s" ROWS_SUFFIX, store->path);
-    return row_pages_open(path, &store->pages, message);
+    return row_pages_open(path, pages_out, message);
 }
 
 /* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
@@ -291,7 +291,7 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error = schema_create(store->db, store->path, message);
     }
     VARVE_THEN(error, schema_query(store->db, store->path, sql_symbol_last, &symbol_last, message));
-    VARVE_THEN(error, pages_open(store, message));
+    VARVE_THEN(error, store_pages_open(store, &store->pages, message));
     if (error == VARVE_OK && mode == STORE_RESUME) {
         error = rows_threads_read(store, message);
     }
@@ -358,12 +358,14 @@ void store_close(struct store *store)
         return;
     }
     /* What was not committed has no positions: its events will be read from the rings. */
-    commit_end(store);
+    commit_join(store);
+    (void)allocations_finish(store, NULL, NULL, NULL);
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
     }
     sqlite3_close(store->db);
     row_pages_close(store->pages);
+    row_pages_close(store->allocations.pages);
     event_log_close(store->event_log);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);

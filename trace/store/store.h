@@ -44,8 +44,8 @@ int events_finish(struct store *store, struct varve_message *message);
 /// What is put into the database of events from here on, and of all allocations; at first all. Storages are kept as
 /// allocations are. Events of VARVE_KEEP_ALLOCATIONS are in the log alone, for a collector that resumes.
 void store_keep(struct store *store, enum varve_keep keep);
-/// Rows that name a call site get `rows[n]` for call site n from here on, below `limit`. Borrowed until the next call, or
-/// store_close. At first each gets its own number.
+/// Rows that name a call site get `rows[n]` for call site n from here on, below `limit`. Borrowed until the next call,
+/// or store_close. At first each gets its own number.
 void store_callsite_rows(struct store *store, const uint32_t *rows, size_t limit);
 /// About what the database would take if the recording ended now.
 uint64_t store_bytes(struct store *store, const struct derive *derive);
@@ -104,10 +104,12 @@ typedef void (*store_progress)(void *context, const char *stage, uint64_t done, 
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message);
 void store_close(struct store *store);
 
-/// After the last event: all rows of `allocation`. derive_finish calls it.
-int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
-                       struct varve_message *message);
-/// The same of `storage`.
+/// After the last event, and the last store_callsite_rows: a thread begins with the rows of `allocation`; `derive` may
+/// be read and its totals changed meanwhile. derive_finish waits for it; if it was not begun it is begun there.
+int allocations_begin(struct store *store, struct derive *derive, struct varve_message *message);
+/// Until that thread has ended.
+int allocations_finish(struct store *store, store_progress progress, void *context, struct varve_message *message);
+/// All rows of `storage`.
 int storages_finish(struct store *store, struct derive *derive, struct varve_message *message);
 
 /* What the derivation gathered becomes tables of the database. */

@@ -39,8 +39,8 @@ static void store_report(store_progress progress, void *context, uint64_t done)
     }
 }
 
-/* Leave WAL, whose files would be taken for those of the new one. Only possible when no reader has the database open, so
- * it waits for them, but not for ever. */
+/* Leave WAL, whose files would be taken for those of the new one. Only possible when no reader has the database open,
+ * so it waits for them, but not for ever. */
 static int journal_leave(struct store *store, struct varve_message *message)
 {
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
@@ -120,7 +120,9 @@ static int whole_fill(struct whole *whole, struct store *store, struct varve_mes
     }
     whole_database_close(whole);
     if (error == VARVE_OK) {
-        error = row_pages_append(store->pages, whole->fd, (uint32_t)page_count, roots);
+        uint32_t pages = (uint32_t)page_count;
+        error = row_pages_append(store->pages, whole->fd, &pages, roots);
+        VARVE_THEN(error, row_pages_append(store->allocations.pages, whole->fd, &pages, roots));
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s: cannot write: %s", store->path, varve_strerror(error));
         }

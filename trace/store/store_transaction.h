@@ -2,10 +2,10 @@
 /*
  * The state behind `struct store`: the connection, prepared statements, and the rows that are committed.
  *
- * Rows of large tables become pages (row_pages.h), which the end appends to the database. Those of the small tables wait
- * packed after each other. A commit hands them to a thread, which inserts them in one transaction, and goes on with an
- * empty batch. A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the
- * rings hand their slots back only after a commit. So a batch is kept until it is in the database.
+ * Rows of large tables become pages (row_pages.h), which the end appends to the database. Those of the small tables
+ * wait packed after each other. A commit hands them to a thread, which inserts them in one transaction, and goes on
+ * with an empty batch. A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and
+ * the rings hand their slots back only after a commit. So a batch is kept until it is in the database.
  */
 #ifndef VARVE_TRACE_STORE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_STORE_TRANSACTION_H
@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Name, table, SQL, which gets the table and a mark for each value in the order of the schema where it asks for them. */
+/* Name, table, SQL, which gets the table and, where it asks for them, a mark for each value. */
 #define STATEMENT_LIST(X)                                         \
     X(META, "meta", sql_row_replace)                              \
     X(PROCESS, "process", sql_row_replace)                        \
@@ -126,6 +126,17 @@ struct store_threads {
     size_t limit;
 };
 
+/* The rows of `allocation` while a thread makes them, see allocation_store.c. */
+struct store_allocations {
+    struct row_pages *pages; /* NULL: none yet */
+    struct derive *derive;
+    pthread_t thread;
+    bool is_begun;
+    bool is_running; /* there is a thread to be joined */
+    uint64_t done;   /* rows, for whoever shows it */
+    int error;
+};
+
 /* The commit under way: a thread inserts its rows while others are added, and has the connection until it ends. Whoever
  * needs the connection waits for it (store_wait). */
 struct store_behind {
@@ -138,13 +149,14 @@ struct store_behind {
     struct varve_message message;
 };
 
+struct derive;
 struct event_log;
 
 struct store {
     sqlite3 *db;
     char *path;
     int lock_fd;             /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct row_pages *pages; /* rows of large tables */
+    struct row_pages *pages; /* rows of large tables but allocations */
     struct store_rows rows;  /* what was written to the others since the last commit was begun */
     struct store_behind behind;
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
@@ -159,6 +171,7 @@ struct store {
     const uint32_t *callsite_rows; /* see store_callsite_rows; NULL: each is its own */
     size_t callsite_limit;
     struct store_threads threads;
+    struct store_allocations allocations;
     struct store_symbols symbols;
     uint32_t symbol_last;
     struct function_totals functions;
@@ -180,6 +193,8 @@ struct wide_hash symbol_hash(const struct store_symbol *symbol);
 /// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these;
 /// it stays so then.
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
+/// A file for rows of the store, see row_pages_open.
+int store_pages_open(const struct store *store, struct row_pages **pages_out, struct varve_message *message);
 /// The threads that a database has which is to be continued.
 int rows_threads_read(struct store *store, struct varve_message *message);
 /// What rows name for this call site.
@@ -191,9 +206,9 @@ static inline uint32_t rows_callsite(const struct store *store, uint32_t callsit
 /// Bind and step each row, in the open transaction. False: SQLite has the reason.
 bool rows_insert(struct store *store, const struct store_rows *rows);
 /// Hand the rows to a thread, or write them here if there is none; the one before was waited for.
-void commit_begin(struct store *store);
+void commit_hand_over(struct store *store);
 /// No thread has the connection any more; what could not be written is not tried again.
-void commit_end(struct store *store);
+void commit_join(struct store *store);
 /// All that was written is in the database when this returns VARVE_OK; positions of rings it says nothing of.
 int store_sync(struct store *store, struct varve_message *message);
 /// Statements that do not wait, after all rows that do.

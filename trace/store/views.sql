@@ -147,7 +147,8 @@ CREATE VIEW frame AS
 
 --- as callsite_total, by codes
 --- callsite_id: callsite.id; 0: no stack | domain: domain.code
---- peak_allocations: allocations live at the peak of the domain (of each device at its own) | peak_bytes: bytes of those
+--- peak_allocations: allocations live at the peak of the domain (of each device at its own)
+--- peak_bytes: bytes of those
 --- lifetime_ns: lifetimes of the freed ones, added up
 --- process_id: process.id of the only one that used the call site; NULL: several did, see callsite_share
 --- shared_bytes: of objects of Python that are in the heap as well | live_shared_bytes: of them, those in live_bytes

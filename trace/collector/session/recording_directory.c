@@ -241,6 +241,8 @@ static const struct {
     {"live.json.new", ENTRY_SCRAP | ENTRY_FRAME},
     {"allocations", ENTRY_SCRAP},
     {"trace.db-events", ENTRY_SCRAP},
+    {"trace.db-rows", ENTRY_SCRAP},
+    {"trace.db-whole", ENTRY_SCRAP},
     {"ctf", ENTRY_FOLDER},
     {"trace.db-wal", ENTRY_DATABASE},
     {"trace.db-shm", ENTRY_DATABASE},

@@ -113,8 +113,9 @@ static void make_lines(const char *path)
         "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
         "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
         "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES ((1 << 32) + 10, 2, 2, 400000000, 0, 0, 0, 0, 0, 9), "
-        "((1 << 32) + 11, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), ((1 << 32) + 12, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES ((1 << 32) + 10, 2, 2, 400000000, 0, 0, 0, 0, "
+        "0, 9), ((1 << 32) + 11, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), ((1 << 32) + 12, 1, 0, 100000000, 1, 100000000, "
+        "0, 0, 0, 0)");
 }
 
 TEST(test_entries)
@@ -285,9 +286,8 @@ TEST(test_two_screens)
         "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) SELECT id, id, 4, id, id FROM symbol "
         "WHERE id >= 100;"
         "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT (1 + id % 2 << 32) + id, 9, 1, 1 << 40, 8, (id * 7 % "
-        "101) << 30, "
-        "7, (id * 11 % 101) << 30, id * 13 % 101, 5 FROM symbol WHERE id >= 100;"
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT (1 + id % 2 << 32) + id, 9, 1, 1 << 40, 8, "
+        "(id * 7 % 101) << 30, 7, (id * 11 % 101) << 30, id * 13 % 101, 5 FROM symbol WHERE id >= 100;"
         "INSERT INTO total_stat SELECT id, 1, 0, 1, 0, id, 1, id, id, 1, 1, 1, 0, 0 FROM symbol WHERE id >= 100;"
         "INSERT INTO process(id, pid) SELECT id, id FROM symbol WHERE id >= 100");
     char *text = command_answer("report long.db");

@@ -69,7 +69,9 @@ static sqlite3 *scene_append(struct scene *scene, uint32_t page_count)
     sqlite3 *db;
     int fd = open(scene->path, O_RDWR);
     assert_true(fd >= 0);
-    assert_int_equal(row_pages_append(scene->pages, fd, page_count, scene->roots), VARVE_OK);
+    const uint32_t before = page_count;
+    assert_int_equal(row_pages_append(scene->pages, fd, &page_count, scene->roots), VARVE_OK);
+    assert_true(page_count >= before);
     close(fd);
     row_pages_close(scene->pages);
     assert_int_equal(sqlite3_open(scene->path, &db), SQLITE_OK);
