@@ -410,8 +410,9 @@ int collect_keep_check(struct collector *collector);
 /// After the last event and callsites_merge_all, before the totals are written: call sites that are one row are put
 /// together, and, where only totals are kept, small ones.
 int collect_keep_join(struct collector *collector, struct varve_message *message);
-/// A recording is continued whose stored events have been derived again: the same is in force, and what nobody knows is
-/// counted.
+/// A recording is continued whose stored events are about to be derived again: what was kept of them.
+int collect_keep_read(struct collector *collector);
+/// They have been: the same is in force, and what nobody knows is counted.
 int collect_keep_resume(struct collector *collector);
 
 /* Programs that were run and could not be recorded. */

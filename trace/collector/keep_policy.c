@@ -34,6 +34,8 @@ static int keep_apply(const struct collector *collector)
     store_keep(collector->store, collector->keep);
     if (collector->keep == VARVE_KEEP_TOTALS) {
         derive_forget(collector->derive);
+    } else if (collector->keep == VARVE_KEEP_LASTING) {
+        derive_forget_short(collector->derive);
     }
     return joins_callsites(collector) ? callsites_hold(collector->callsites, NULL) : VARVE_OK;
 }
@@ -128,7 +130,7 @@ static int count_forgotten(struct collector *collector)
     return error;
 }
 
-int collect_keep_resume(struct collector *collector)
+int collect_keep_read(struct collector *collector)
 {
     char name[16];
     int error = store_meta_get_text(collector->store, META_KEEP, name, sizeof(name));
@@ -136,8 +138,17 @@ int collect_keep_resume(struct collector *collector)
         collector->keep = strcmp(name, keep_names[i]) == 0 ? i : collector->keep;
     }
     store_keep(collector->store, collector->keep); /* of the rows that came before its largest size */
+    if (collector->keep == VARVE_KEEP_LASTING) {
+        derive_forget_short(collector->derive);
+    }
+    return error;
+}
+
+int collect_keep_resume(struct collector *collector)
+{
     int64_t value = 0;
-    if (error == VARVE_OK && store_meta_get_integer(collector->store, META_BYTES_MAX, &value) == VARVE_OK) {
+    int error = VARVE_OK;
+    if (store_meta_get_integer(collector->store, META_BYTES_MAX, &value) == VARVE_OK) {
         collector->bytes_max = (uint64_t)value;
     }
     if (error == VARVE_OK && store_meta_get_integer(collector->store, META_KEPT_EVENTS, &value) == VARVE_OK) {

@@ -216,6 +216,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     VARVE_THEN(error, collect_processes_discover(collector, &bound));
     VARVE_THEN(error, begin_ended(collector));
     VARVE_THEN(error, callsites_resume(collector->callsites, collector->store, message));
+    VARVE_THEN(error, collect_keep_read(collector));
     VARVE_THEN(error, store_each_event(collector->store, recover_run_take_event, replay, message));
     VARVE_THEN(error, collect_keep_resume(collector));
     if (error == VARVE_OK && collector->keep != VARVE_KEEP_TOTALS) {

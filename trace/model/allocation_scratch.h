@@ -3,6 +3,7 @@
 #ifndef VARVE_TRACE_MODEL_ALLOCATION_SCRATCH_H
 #define VARVE_TRACE_MODEL_ALLOCATION_SCRATCH_H
 
+#include "trace/collect.h"
 #include "trace/model/domain.h"
 
 #include <assert.h>
@@ -134,6 +135,13 @@ static inline struct scratch_block *scratch_block(struct scratch_row *row)
 static inline uint64_t scratch_requested(const struct scratch_row *row)
 {
     return domain_holds_events(row->domain) ? row->size : row->requested;
+}
+
+/* Of the heap or Python, and freed soon. */
+static inline bool scratch_row_is_short(const struct scratch_row *row)
+{
+    return domain_holds_events(row->domain) && row->free_seq != 0 && !row->is_waiting &&
+           row->free_seq - row->alloc_seq <= VARVE_SHORT_EVENTS;
 }
 
 static inline const struct scratch_row *scratch_peek(const struct scratch *scratch, uint64_t id)

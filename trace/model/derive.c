@@ -363,6 +363,11 @@ void derive_forget(struct derive *derive)
     derive->remat->events.is_closed = true;
 }
 
+void derive_forget_short(struct derive *derive)
+{
+    derive->forgets_short = true;
+}
+
 static void host_peak_update(struct derive *derive, const struct event *event)
 {
     const uint64_t heap = derive->domains[slot_of(DOMAIN_HEAP, 0)].all.sum.live_bytes;

@@ -48,6 +48,9 @@ void derive_process_end(struct derive *derive, uint32_t process_id);
 /// of events: memory and scratch file grow with what is live only. Ids are given anew.
 void derive_forget(struct derive *derive);
 
+/// From here on the same of what the heap or Python frees within VARVE_SHORT_EVENTS events.
+void derive_forget_short(struct derive *derive);
+
 /// Allocations seen so far.
 uint64_t derive_allocations(const struct derive *derive);
 /// Sizes of damaged records, larger than any block can be: these count as 0 bytes.

@@ -80,7 +80,8 @@ bool derive_row_is_left(const struct derive *derive, const struct scratch_row *r
 
 void derive_row_forget(struct derive *derive, uint64_t id)
 {
-    if (derive->forgets_from == 0 || id < derive->forgets_from) {
+    const bool is_late = derive->forgets_from != 0 && id >= derive->forgets_from;
+    if (!is_late && !(derive->forgets_short && scratch_row_is_short(scratch_peek(&derive->scratch, id)))) {
         return;
     }
     /* Without memory for the list the row is kept, which does no harm. */

@@ -382,6 +382,7 @@ struct derive {
     uint64_t last_seq;
     uint64_t opened;       /* allocations */
     uint64_t forgets_from; /* host memory with this id or a larger one is forgotten when it was freed; 0: nothing is */
+    bool forgets_short;    /* so is what was short-lived, whatever its id */
     uint64_t *forgotten;   /* by the present event, which may still look at them */
     size_t forgotten_count, forgotten_capacity;
     struct derive_thread *threads; /* by thread_id */

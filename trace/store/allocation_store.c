@@ -106,10 +106,8 @@ static const struct scratch_block *block_follow(const struct derive *derive, uin
 static bool row_is_left_out(const struct store *store, const struct derive *derive, uint64_t id,
                             const struct scratch_row *row)
 {
-    bool is_short = domain_holds_events(row->domain) && row->free_seq != 0 && !row->is_waiting &&
-                    row->free_seq - row->alloc_seq <= VARVE_SHORT_EVENTS;
     return (store->keep == VARVE_KEEP_TOTALS && id >= derive->forgets_from) ||
-           (store->keep_rows == VARVE_KEEP_LASTING && is_short);
+           (store->keep_rows == VARVE_KEEP_LASTING && scratch_row_is_short(row));
 }
 
 static void allocations_cool(struct derive *derive, uint64_t id, uint64_t block)
