@@ -32,6 +32,15 @@ struct downsample downsample_make(uint32_t limit, unsigned width, unsigned curve
 bool downsample_reserve(struct downsample *samples); /* space for one more row; false without memory */
 /// Rows come in the order of what happened; a time before the last one's is taken to be in its interval.
 void downsample_add(struct downsample *samples, const int64_t *row);
+/// Of one curve: the row at `ns` with that value would do no more than take the place of the last one, which is this;
+/// then the caller writes it there, with the larger of both values as `most`. NULL: downsample_add it.
+static inline int64_t *downsample_replaced(const struct downsample *samples, int64_t ns, int64_t value)
+{
+    const bool is_replaced = samples->curves == 1 && samples->shift >= 0 && samples->count > 0 &&
+                             ns <= samples->end_ns && value <= samples->tops[0] && !samples->last_is_top;
+    return is_replaced ? samples->rows + (samples->count - 1) * samples->width : NULL;
+}
+
 /// No more than `limit` rows from here on.
 void downsample_limit(struct downsample *samples, uint32_t limit);
 static inline const int64_t *downsample_row(const struct downsample *samples, size_t i)

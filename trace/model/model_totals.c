@@ -243,6 +243,16 @@ void totals_update_peak(const struct totals_step *step)
             total->peak_seq = step->seq;
             total->peak_ns = step->ts_ns;
         }
+        const int64_t live = (int64_t)total->sum.live_bytes;
+        int64_t *last = downsample_replaced(&total->samples, step->ts_ns, live);
+        if (last != NULL) { /* mostly; what else a row has is 0 where there is one curve */
+            last[SAMPLE_NS] = step->ts_ns;
+            last[SAMPLE_ALLOCATED] = live;
+            last[SAMPLE_ALLOCATED_MAX] = last[SAMPLE_ALLOCATED_MAX] > live ? last[SAMPLE_ALLOCATED_MAX] : live;
+            last[SAMPLE_SEQ] = (int64_t)step->seq;
+            last[SAMPLE_LIVE] = (int64_t)total->sum.live_allocations;
+            continue;
+        }
         const int64_t row[SAMPLE_VALUES] = {
             [SAMPLE_NS] = step->ts_ns,
             [SAMPLE_ALLOCATED] = (int64_t)total->sum.live_bytes,
