@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How threads begin, with their mask set before they run, and end. Called by whatever works beside the collector or an import.
+ * How threads begin, with their mask set before they run, and end. Called by whatever works beside the collector or an
+ * import.
  */
 #include "base/thread.h"
 

@@ -5,7 +5,9 @@
 `containers`: a C++ program (tests/programs/cxx_containers.cc), by default and with totals alone, beside heaptrack.
 `objects`: a Python program that makes and drops small objects, with --python-allocators, beside memray
 --trace-python-allocators, in the environment of bench_python_program.py. The tools take turns, VARVE_BENCH_COST_ROUNDS
-times. `the end`: from the moment that the C++ program's main is over to the summary, per million events."""
+times. `the end`: from the moment that the C++ program's main is over to the summary, per million events. `import
+torch`: the whole time of a recording, and to the first answer, beside memray run --native and memray flamegraph; with
+the python3 of PATH, or VARVE_BENCH_TORCH_PYTHON, if it has torch and memray."""
 
 import os
 import resource
@@ -35,6 +37,17 @@ for i in range(int(sys.argv[1])):
         kept.append((pair, text, table))
 print(len(kept))
 """
+
+
+TORCH_PROGRAM = """
+import torch
+product = torch.eye(64)
+for _ in range(20):
+    product = product @ torch.randn(64, 64)
+"""
+TORCH_RATIO = 1  # memray run's whole time over ours
+ANSWER_RATIO = 1 / 0.6  # to the first answer
+TORCH_BYTES = 150_000_000
 
 
 def processor_seconds():
@@ -106,9 +119,34 @@ def objects(folder):
         bench.skip(BENCH, "no comparison with memray: it is not installed")
 
 
+def imports(folder):
+    python = os.environ.get("VARVE_BENCH_TORCH_PYTHON", "python3")
+    if bench.subprocess.run([python, "-c", "import torch, memray"], capture_output=True, check=False).returncode != 0:
+        bench.skip(BENCH, f"no import of torch: {python} lacks torch or memray")
+        return
+    script, database, peer = (os.path.join(folder, name) for name in ("import.py", "torch.db", "torch.bin"))
+    with open(script, "w", encoding="ascii") as stream:
+        stream.write(TORCH_PROGRAM)
+    steps = {"record": [*bench.record_command(database), python, script],
+             "report": [bench.VARVE, "report", database],
+             "run": [python, "-m", "memray", "run", "--native", "--quiet", "--force", "--output", peer, script],
+             "flamegraph": [python, "-m", "memray", "flamegraph", "--force", "--output", peer + ".html", peer]}
+    rounds, size = [], 0
+    bench.run([python, script])  # the files are read, the bytecode is written
+    for _ in range(ROUNDS):
+        rounds.append({name: bench_python_program.seconds_of(command) for name, command in steps.items()})
+        size = bench_python_program.bytes_of(folder, "torch.db")
+    bench.compare(BENCH, "import torch", bench.column(rounds, "record"), bench.column(rounds, "run"), "s",
+                  "memray run --native", TORCH_RATIO)
+    bench.compare(BENCH, "import torch, to the first answer", [one["record"] + one["report"] for one in rounds],
+                  [one["run"] + one["flamegraph"] for one in rounds], "s", "memray run and flamegraph", ANSWER_RATIO)
+    bench.figure(BENCH, "size, import torch", size, "bytes", TORCH_BYTES)
+
+
 def measure(folder):
     containers(folder)
     objects(folder)
+    imports(folder)
 
 
 if __name__ == "__main__":

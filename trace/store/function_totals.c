@@ -13,6 +13,7 @@
 #include "trace/store/store.h"
 #include "trace/store/store_transaction.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -29,8 +30,8 @@ struct function_node {
 struct function_walks {
     const struct function_totals *totals;
     struct function_node *nodes;
-    uint32_t *passed;                         /* by function: the last walk that came by */
-    struct function_sums *sums[DOMAIN_LIMIT]; /* by function; NULL: nothing of the domain */
+    uint32_t *passed;           /* by function: the last walk that came by */
+    struct function_sums *sums; /* by domain and function */
     uint32_t count;
 };
 
@@ -136,28 +137,32 @@ static bool walks_begin(struct function_walks *walks)
     const size_t limit = totals->nodes.limit;
     walks->nodes = calloc(limit + 1, sizeof(*walks->nodes));
     walks->passed = calloc(totals->symbols.limit + 1, sizeof(*walks->passed));
+    walks->sums = calloc((totals->symbols.limit + 1) * DOMAIN_LIMIT, sizeof(*walks->sums));
     for (size_t id = 0; walks->nodes != NULL && id < limit; id++) {
         const uint32_t caller = id_array_get(&totals->callers, id);
         walks->nodes[id] = (struct function_node){
             id_array_get(&totals->symbols, id_array_get(&totals->frames, totals->nodes.values[id])),
             caller < id ? caller : 0}; /* every walk ends */
     }
-    return walks->nodes != NULL && walks->passed != NULL;
+    return walks->nodes != NULL && walks->passed != NULL && walks->sums != NULL;
 }
 
-static bool callsite_walk(struct function_walks *walks, const struct callsite_figures *row)
+static struct function_sums *sums_of(const struct function_walks *walks, unsigned domain)
+{
+    assert(domain < DOMAIN_LIMIT);
+    return walks->sums + domain * (walks->totals->symbols.limit + 1);
+}
+
+static void callsite_walk(struct function_walks *walks, const struct callsite_figures *row)
 {
     const struct function_totals *totals = walks->totals;
-    struct function_sums **of_domain = &walks->sums[row->domain];
-    if (*of_domain == NULL && (*of_domain = calloc(totals->symbols.limit + 1, sizeof(**of_domain))) == NULL) {
-        return false;
-    }
+    struct function_sums *of_domain = sums_of(walks, row->domain);
     walks->count++;
     uint32_t node = id_array_get(&totals->callsites, row->callsite);
     for (node = node < totals->nodes.limit ? node : 0; node != 0; node = walks->nodes[node].caller) {
         const uint32_t function = walks->nodes[node].function;
         if (walks->passed[function] != walks->count) {
-            struct function_sums *sums = &(*of_domain)[function];
+            struct function_sums *sums = &of_domain[function];
             walks->passed[function] = walks->count;
             sums->callsites++;
             for (int i = 0; i < FUNCTION_FIGURES; i++) {
@@ -165,7 +170,6 @@ static bool callsite_walk(struct function_walks *walks, const struct callsite_fi
             }
         }
     }
-    return true;
 }
 
 static int write_function(struct store *store, uint64_t function, unsigned domain, const struct function_sums *sums)
@@ -183,8 +187,8 @@ static int write_all(struct store *store, const struct function_walks *walks)
     int error = VARVE_OK;
     for (uint64_t function = 1; function < walks->totals->symbols.limit && error == VARVE_OK; function++) {
         for (unsigned domain = 0; domain < DOMAIN_LIMIT && error == VARVE_OK; domain++) {
-            const struct function_sums *sums = walks->sums[domain] != NULL ? &walks->sums[domain][function] : NULL;
-            error = sums != NULL && sums->callsites > 0 ? write_function(store, function, domain, sums) : VARVE_OK;
+            const struct function_sums *sums = &sums_of(walks, domain)[function];
+            error = sums->callsites > 0 ? write_function(store, function, domain, sums) : VARVE_OK;
         }
     }
     return error;
@@ -196,12 +200,10 @@ int functions_write(struct store *store)
     struct function_walks walks = {.totals = totals};
     bool has_memory = walks_begin(&walks);
     for (size_t i = 0; i < totals->row_count && has_memory; i++) {
-        has_memory = callsite_walk(&walks, &totals->rows[i]);
+        callsite_walk(&walks, &totals->rows[i]);
     }
     int error = has_memory ? write_all(store, &walks) : VARVE_ERROR_NO_MEMORY;
-    for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
-        free(walks.sums[i]);
-    }
+    free(walks.sums);
     free(walks.nodes);
     free(walks.passed);
     return error;
