@@ -166,20 +166,17 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
     reader->sequence = sequence;
 }
 
-/* Derive and store one event of the record on top. `is_full_out`: the event was taken, and the disk is full. */
+/* Derive and store one event of the record on top. */
 static int ring_merge_take_event(struct collector *collector, struct ring_reader *reader,
-                                 const struct varve_record *record, struct event *event, bool *is_full_out,
-                                 struct varve_message *message)
+                                 const struct varve_record *record, struct event *event, struct varve_message *message)
 {
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
+    if (error == VARVE_OK && !collector->is_unstored) {
+        error = store_append(collector->store, collector->derive, event, message);
+    }
     if (error != VARVE_OK) {
         return error;
     }
-    error = collector->is_unstored ? VARVE_OK : store_append(collector->store, collector->derive, event, message);
-    if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
-        return error;
-    }
-    *is_full_out = *is_full_out || error == VARVE_ERROR_FULL;
     if (collector->sink.provider != NULL) {
         collect_sink_record(collector, reader, record, event->ring_seq);
     }
@@ -197,15 +194,13 @@ static int ring_merge_take_event(struct collector *collector, struct ring_reader
 }
 
 /* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the
- * next attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event`
- * is the first that is due. */
+ * next attempt goes on with that one. `event` is the first that is due. */
 static int ring_merge_take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
                            unsigned count, struct event *event, struct varve_message *message)
 {
-    bool is_full = false;
     while (reader->parts < count) {
         const struct varve_record *part = &parts[reader->parts];
-        int error = ring_merge_take_event(collector, reader, part, event, &is_full, message);
+        int error = ring_merge_take_event(collector, reader, part, event, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -218,7 +213,7 @@ static int ring_merge_take(struct collector *collector, struct ring_reader *read
     reader->parts = 0;
     reader->unfolded--; /* the record itself */
     ring_reader_pop(reader);
-    return is_full ? VARVE_ERROR_FULL : VARVE_OK;
+    return VARVE_OK;
 }
 
 /* The event by which a record is out of order, if it is: the one that the call was about. */

@@ -147,7 +147,7 @@ static bool walks_begin(struct function_walks *walks)
     return walks->nodes != NULL && walks->passed != NULL && walks->sums != NULL;
 }
 
-static struct function_sums *sums_of(const struct function_walks *walks, unsigned domain)
+static struct function_sums *function_sums_of(const struct function_walks *walks, unsigned domain)
 {
     assert(domain < DOMAIN_LIMIT);
     return walks->sums + domain * (walks->totals->symbols.limit + 1);
@@ -156,7 +156,7 @@ static struct function_sums *sums_of(const struct function_walks *walks, unsigne
 static void callsite_walk(struct function_walks *walks, const struct callsite_figures *row)
 {
     const struct function_totals *totals = walks->totals;
-    struct function_sums *of_domain = sums_of(walks, row->domain);
+    struct function_sums *of_domain = function_sums_of(walks, row->domain);
     walks->count++;
     uint32_t node = id_array_get(&totals->callsites, row->callsite);
     for (node = node < totals->nodes.limit ? node : 0; node != 0; node = walks->nodes[node].caller) {
@@ -187,7 +187,7 @@ static int write_all(struct store *store, const struct function_walks *walks)
     int error = VARVE_OK;
     for (uint64_t function = 1; function < walks->totals->symbols.limit && error == VARVE_OK; function++) {
         for (unsigned domain = 0; domain < DOMAIN_LIMIT && error == VARVE_OK; domain++) {
-            const struct function_sums *sums = &sums_of(walks, domain)[function];
+            const struct function_sums *sums = &function_sums_of(walks, domain)[function];
             error = sums->callsites > 0 ? write_function(store, function, domain, sums) : VARVE_OK;
         }
     }
