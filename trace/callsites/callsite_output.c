@@ -24,24 +24,6 @@ struct site {
     uint32_t line, depth, symbol, user;
 };
 
-static int callsite_output_add_row(void *context, uint32_t parent, uint32_t frame)
-{
-    struct callsites_output *output = context;
-    if (!ARRAY_GROW(output->rows, output->row_capacity, (size_t)output->row_count + 1)) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    output->rows[output->row_count++] = (struct output_row){parent, frame};
-    return VARVE_OK;
-}
-
-static int add_nothing(void *context, uint32_t parent, uint32_t frame)
-{
-    (void)context;
-    (void)parent;
-    (void)frame;
-    return VARVE_OK;
-}
-
 /* What was read and resolved since the last time. */
 static int merge_extend(struct callsites *callsites)
 {
@@ -53,8 +35,6 @@ static int merge_extend(struct callsites *callsites)
     merge->resolved = output->resolved.frames;
     merge->symbols = output->resolved.symbols;
     merge->symbol_count = output->resolved.symbol_count;
-    merge->add = output->is_held ? add_nothing : callsite_output_add_row;
-    merge->context = output;
     return callsites_merge_extend(merge);
 }
 
@@ -107,20 +87,19 @@ static int pass_site(struct callsites_output *output, struct store *store, const
     return error;
 }
 
-/* Lines that wait, and then sites. */
+/* New lines, and then sites. */
 static int pass_waiting(struct callsites_output *output, struct store *store)
 {
     int error = VARVE_OK;
-    while (!output->is_held && output->row_passed < output->row_count && error == VARVE_OK) {
-        const struct output_row *row = &output->rows[output->row_passed];
-        error = store_stack_node(store, output->row_first + output->row_passed + 1, row->parent, row->frame);
-        output->row_passed += error == VARVE_OK;
+    if (output->is_held) {
+        return VARVE_OK;
     }
-    if (!output->is_held && error == VARVE_OK) {
-        output->row_first += output->row_count;
-        output->row_count = output->row_passed = 0;
+    while (output->lines_passed < output->merge.line_count && error == VARVE_OK) {
+        const struct pair *line = &output->merge.tree.pairs[output->lines_passed];
+        error = store_stack_node(store, output->lines_passed + 1, line->first, line->second);
+        output->lines_passed += error == VARVE_OK;
     }
-    while (!output->is_held && output->site_passed < output->site_count && error == VARVE_OK) {
+    while (output->site_passed < output->site_count && error == VARVE_OK) {
         const struct site site = site_of(output, output->site_lines[output->site_passed + 1]);
         error = pass_site(output, store, &site);
     }

@@ -56,7 +56,7 @@ void resolver_symbol(const struct resolver *resolver, uint32_t number, struct st
 
 struct store;
 
-/* A line that waits for its row. */
+/* A line that is kept, where small call sites are joined. */
 struct output_row {
     uint32_t parent, frame;
 };
@@ -69,9 +69,10 @@ struct callsites_output {
     struct resolver *resolver;
     struct resolved_frames resolved;
     struct callsites_merge merge;
-    struct output_row *rows; /* lines from row_first on: not handed over yet */
+    uint32_t lines_passed;   /* lines that have rows */
+    struct output_row *rows; /* see callsite_join.c */
     size_t row_capacity;
-    uint32_t row_first, row_count, row_passed;
+    uint32_t row_count;
     uint32_t stacks;       /* merged */
     uint32_t *stack_sites; /* of stack n at [n]; 0 at [0] */
     size_t stack_site_capacity;

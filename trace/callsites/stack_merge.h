@@ -50,9 +50,6 @@ struct callsites_line_frame {
     uint32_t zero;
 };
 
-/// Write the line of the next number, from 1.
-typedef int callsites_add_line(void *context, uint32_t parent, uint32_t frame);
-
 struct callsites_merge {
     /* to be set first, and again before callsites_merge_extend; borrowed */
     const struct pairs *nodes;
@@ -61,8 +58,6 @@ struct callsites_merge {
     const struct callsites_resolved *resolved;
     const struct callsites_line_symbol *symbols;
     size_t symbol_count;
-    callsites_add_line *add;
-    void *context;
     /* the rest is zero */
     struct callsites_line *lines; /* of number n at [n] */
     size_t line_capacity;
@@ -91,7 +86,7 @@ struct callsites_merge {
 int callsites_merge_extend(struct callsites_merge *merge);
 /// May callsites_merge_stack be called for it yet?
 bool callsites_merge_knows(const struct callsites_merge *merge, struct pair stack);
-/// The innermost line of a stack, 0 if it has none. Errors: VARVE_ERROR_NO_MEMORY, those of `add`.
+/// The innermost line of a stack, 0 if it has none. Errors: VARVE_ERROR_NO_MEMORY.
 int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out);
 /// No stack will be merged any more: only the lines and their frames stay.
 void callsites_merge_forget(struct callsites_merge *merge);

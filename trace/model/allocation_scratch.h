@@ -23,10 +23,9 @@ struct scratch_row {
     };
     uint64_t alloc_seq : 48;
     uint64_t source : 8;
-    uint64_t domain : 5;
+    uint64_t domain : 6;
     uint64_t temporary : 1;
     uint64_t is_waiting : 1;   /* closed by a realloc that is not over: it comes back if that fails */
-    uint64_t is_stored : 1;    /* the database has it, as it will stay */
     uint64_t free_seq : 48;    /* 0: live */
     uint64_t free_thread : 14; /* who freed it, where it holds that event */
     uint64_t holds_alloc : 1;  /* all of the event that allocated it follows from this row; of heap and Python */
@@ -91,7 +90,6 @@ struct scratch_storage {
     uint8_t device;
     uint8_t leak_cause;
     bool is_of_device; /* it lies in a block of an allocator of the device */
-    bool is_stored;    /* the database has it, as it will stay */
 } __attribute__((may_alias));
 
 static_assert(sizeof(struct scratch_storage) == 2 * sizeof(struct scratch_row), "two rows of the file");

@@ -40,8 +40,9 @@ static void *batch_commit(void *context)
     return NULL;
 }
 
-static void join(struct store_behind *behind)
+void commit_join(struct store *store)
 {
+    struct store_behind *behind = &store->behind;
     if (behind->is_running) {
         pthread_join(behind->thread, NULL);
         behind->is_running = false;
@@ -74,7 +75,7 @@ int store_wait(struct store *store, struct varve_message *message)
         return VARVE_OK;
     }
     const bool is_again = !behind->is_running;
-    join(behind);
+    commit_join(store);
     if (is_again && behind->error != VARVE_OK && !store->is_private) {
         batch_commit(store);
     }
@@ -95,9 +96,4 @@ int store_sync(struct store *store, struct varve_message *message)
         error = store_wait(store, message);
     }
     return error;
-}
-
-void commit_join(struct store *store)
-{
-    join(&store->behind);
 }

@@ -102,8 +102,7 @@ sqlite3_stmt *schema_prepare(sqlite3 *db, char *sql)
     return statement;
 }
 
-static int schema_execute(sqlite3 *db, const char *path, const char *sql, const char *what,
-                          struct varve_message *message)
+int schema_execute(sqlite3 *db, const char *path, const char *sql, const char *what, struct varve_message *message)
 {
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
         return schema_error(db, path, what, message);

@@ -18,6 +18,8 @@ extern const char store_help_sql[];
 
 /// Message and code for the failure that the connection reports; full disks are VARVE_ERROR_FULL.
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);
+/// Statements without results.
+int schema_execute(sqlite3 *db, const char *path, const char *sql, const char *what, struct varve_message *message);
 /// `sql` (sql_row_insert and its like) with a table and so many values; NULL if there is no memory.
 char *schema_row_sql(const char *sql, const char *table, unsigned count);
 /// A statement that is kept, of a text of sqlite3_malloc's, or NULL, which is freed; NULL on failure.

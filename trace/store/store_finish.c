@@ -132,9 +132,7 @@ static int whole_fill(struct whole *whole, struct store *store, struct varve_mes
 
 static int whole_execute(const struct whole *whole, const char *sql, struct varve_message *message)
 {
-    return sqlite3_exec(whole->db, sql, NULL, NULL, NULL) == SQLITE_OK
-               ? VARVE_OK
-               : schema_error(whole->db, whole->path, "cannot write", message);
+    return schema_execute(whole->db, whole->path, sql, "cannot write", message);
 }
 
 static int statistics_gather(const struct whole *whole, struct varve_message *message)

@@ -155,7 +155,5 @@ bool rows_insert(struct store *store, const struct store_rows *rows)
 int writer_execute(struct store *store, const char *sql, struct varve_message *message)
 {
     int error = store_sync(store, message);
-    return error == VARVE_OK && sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK
-               ? schema_error(store->db, store->path, "cannot write", message)
-               : error;
+    return error == VARVE_OK ? schema_execute(store->db, store->path, sql, "cannot write", message) : error;
 }
