@@ -247,9 +247,9 @@ class NoLoss(Case):
         for way in ("execv", "execvp", "vfork", "posix_spawn", "posix_spawnp"):
             for path in (self.folder, damaged, "/nonexistent", "/etc/passwd"):
                 with self.subTest(way=way, path=path):
-                    outcome = recording.run([WAYS, way, path])
+                    outcome = recording.run([WAYS, way, path], cwd=self.folder)  # a shell may take it for a script
                     self.assertNotEqual(outcome.returncode, 0)
-                    _, rows = self.run_and_list(WAYS, way, path, status=outcome.returncode)
+                    _, rows = self.run_and_list(WAYS, way, path, status=outcome.returncode, cwd=self.folder)
                     self.assertEqual(rows, [])
 
     def test_failed_by_the_arguments(self):

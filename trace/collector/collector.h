@@ -425,6 +425,9 @@ void collect_execs_close(struct collector *collector);
 void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path);
 /// A child of the collector ended: how is known of it alone.
 void collect_execs_ended(struct collector *collector, int32_t pid, int wait_status);
+/// A collector before this one has made `commits` commits: notes that it had counted are taken again if theirs is not
+/// among them. Before the first collect_execs_take().
+void collect_execs_resume(struct collector *collector, uint64_t commits);
 /// Take the notes that programs have written, once per round.
 void collect_execs_take(struct collector *collector);
 /// Many notes wait for a commit.

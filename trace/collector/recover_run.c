@@ -192,6 +192,7 @@ static int emit_lost_commits(struct collector *collector)
         return error;
     }
     collector->commits = (uint64_t)stored;
+    collect_execs_resume(collector, collector->commits);
     if (counted <= collector->commits) {
         return VARVE_OK;
     }

@@ -61,7 +61,6 @@ struct collect_execs {
     uint32_t written_seen;
     uint32_t held;                     /* slots counted, not yet stored */
     bool is_committing[SESSION_EXECS]; /* of these, those in the commit under way */
-    bool has_looked;
 };
 
 static const char *const reasons[] = {
@@ -253,6 +252,7 @@ static void unrecorded_programs_take(struct collector *collector, struct session
         break;
     }
     execs->held += must_store;
+    slot->commit = EXEC_COMMIT_NONE;
     __atomic_store_n(&slot->state, must_store ? EXEC_STATE_COUNTED : EXEC_STATE_FREE, __ATOMIC_RELEASE);
 }
 
@@ -273,7 +273,6 @@ void collect_execs_take(struct collector *collector)
     uint32_t written = __atomic_load_n(&counts->execs_written, __ATOMIC_ACQUIRE);
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
     look_at_child(collector);
-    bool is_late = collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
     if (written == execs->written_seen && !collector->is_draining) {
         return;
     }
@@ -282,12 +281,10 @@ void collect_execs_take(struct collector *collector)
     for (uint32_t i = 0; i < SESSION_EXECS; i++) {
         struct session_exec *slot = &counts->execs[i];
         uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-        if ((state == EXEC_STATE_WRITTEN || (is_late && state == EXEC_STATE_COUNTED)) &&
-            (int32_t)(slot->order - noted) <= 0) {
+        if (state == EXEC_STATE_WRITTEN && (int32_t)(slot->order - noted) <= 0) {
             found[count++] = slot;
         }
     }
-    execs->has_looked = true;
     execs->written_seen = written;
     qsort(found, count, sizeof(found[0]), by_order);
     for (size_t i = 0; i < count; i++) {
@@ -295,6 +292,16 @@ void collect_execs_take(struct collector *collector)
     }
     if (execs->held > 0 && collector->first_pending_ns == 0) {
         collector->first_pending_ns = monotonic_ns();
+    }
+}
+
+void collect_execs_resume(struct collector *collector, uint64_t commits)
+{
+    for (uint32_t i = 0; i < SESSION_EXECS; i++) {
+        struct session_exec *slot = &collector->directory.counts->execs[i];
+        if (slot->state == EXEC_STATE_COUNTED) {
+            slot->state = slot->commit <= commits ? EXEC_STATE_FREE : EXEC_STATE_WRITTEN;
+        }
     }
 }
 
@@ -307,8 +314,11 @@ int collect_execs_store(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
     for (uint32_t i = 0; execs->held > 0 && i < SESSION_EXECS; i++) {
-        const uint32_t *state = &collector->directory.counts->execs[i].state;
-        execs->is_committing[i] = __atomic_load_n(state, __ATOMIC_RELAXED) == EXEC_STATE_COUNTED;
+        struct session_exec *slot = &collector->directory.counts->execs[i];
+        execs->is_committing[i] = __atomic_load_n(&slot->state, __ATOMIC_RELAXED) == EXEC_STATE_COUNTED;
+        if (execs->is_committing[i]) {
+            slot->commit = (uint32_t)collector->commits + 1;
+        }
     }
     int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && execs->held > 0 && i < execs->program_count; i++) {

@@ -170,7 +170,7 @@ enum exec_state {
     EXEC_STATE_COUNTED = 3, /* by the collector; free again after its commit */
 };
 
-#define SESSION_EXEC_PATH_BYTES 448U
+#define SESSION_EXEC_PATH_BYTES 444U
 
 /* A note for the collector: see recorder/exec_note.c and collector/unrecorded_programs.c. */
 struct session_exec {
@@ -181,7 +181,10 @@ struct session_exec {
     uint32_t order, of;  /* numbers of notes */
     struct process_identity process;
     char path[SESSION_EXEC_PATH_BYTES]; /* its end, if it is longer */
+    uint32_t commit;                    /* while counted: number of the commit that stores it */
 };
+
+#define EXEC_COMMIT_NONE UINT32_MAX /* none was begun yet */
 
 #define SESSION_EXECS 500U
 

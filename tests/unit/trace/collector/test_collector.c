@@ -398,6 +398,40 @@ TEST(test_death_between_commit_and_release)
     lab_end(lab);
 }
 
+static void note_unrecordable(const struct lab *lab, const char *path)
+{
+    struct session_counts *counts = lab->collector->directory.counts;
+    struct session_exec *slot = &counts->execs[counts->execs_noted];
+    slot->kind = EXEC_KIND_BEGUN;
+    slot->reason = EXEC_REASON_STATIC;
+    slot->order = ++counts->execs_noted;
+    strcpy(slot->path, path);
+    slot->state = EXEC_STATE_WRITTEN;
+    counts->execs_written++;
+}
+
+/* The same with notes of programs that can't be recorded: of one its commit was made and of the other one not. */
+TEST(test_death_between_commit_and_notes)
+{
+    struct lab *lab = lab_begin();
+    begin_recoverable(lab, 1, 64);
+    struct session_exec *slots = lab->collector->directory.counts->execs;
+    note_unrecordable(lab, "/bin/stored");
+    lab_rounds(lab, 2000000);
+    LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+    assert_int_equal(slots[0].state, EXEC_STATE_FREE);
+    slots[0].state = EXEC_STATE_COUNTED;
+    note_unrecordable(lab, "/bin/counted");
+    lab_rounds(lab, 2000000);
+    note_unrecordable(lab, "/bin/written");
+    lab_drop_collector(lab);
+    lab_kill(lab, lab->holders[0]);
+    lab_recover(lab);
+    lab_rows(lab, "SELECT path, count FROM unrecorded_program ORDER BY path",
+             "/bin/counted 1\n/bin/stored 1\n/bin/written 1\n");
+    lab_end(lab);
+}
+
 /* What it had retired, closed and removed before it died is in the sums of the one that recovers, once. */
 TEST(test_sums_of_what_ended_before)
 {
