@@ -273,7 +273,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "cannot follow a process or ring: %s", varve_strerror(error));
     }
-    collect_execs_take(collector);
+    const bool has_notes = collect_execs_take(collector);
     collect_sink_round(collector);
     bool is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
@@ -288,7 +288,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
             return error;
         }
     }
-    if (*moved_out > 0 && collector->first_pending_ns == 0) {
+    if ((*moved_out > 0 || has_notes) && collector->first_pending_ns == 0) {
         collector->first_pending_ns = now_ns;
     }
     if (drain && *moved_out == 0) {

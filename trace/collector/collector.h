@@ -428,8 +428,8 @@ void collect_execs_ended(struct collector *collector, int32_t pid, int wait_stat
 /// A collector before this one has made `commits` commits: notes that it had counted are taken again if theirs is not
 /// among them. Before the first collect_execs_take().
 void collect_execs_resume(struct collector *collector, uint64_t commits);
-/// Take the notes that programs have written, once per round.
-void collect_execs_take(struct collector *collector);
+/// Take the notes that programs have written, once per round. Returns whether there were any that wait for a commit.
+bool collect_execs_take(struct collector *collector);
 /// Many notes wait for a commit.
 bool collect_execs_are_tight(const struct collector *collector);
 /// Before a commit, and after it.

@@ -266,7 +266,7 @@ static int by_order(const void *left, const void *right)
 
 /* Of one process, an earlier note is written before the number of a later one is taken: so all notes up to
  * the last number that was given out before the search are taken in their order. */
-void collect_execs_take(struct collector *collector)
+bool collect_execs_take(struct collector *collector)
 {
     struct session_counts *counts = collector->directory.counts;
     struct collect_execs *execs = collector->execs;
@@ -274,7 +274,7 @@ void collect_execs_take(struct collector *collector)
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
     look_at_child(collector);
     if (written == execs->written_seen && !collector->is_draining) {
-        return;
+        return false;
     }
     struct session_exec *found[SESSION_EXECS];
     size_t count = 0;
@@ -290,9 +290,7 @@ void collect_execs_take(struct collector *collector)
     for (size_t i = 0; i < count; i++) {
         unrecorded_programs_take(collector, found[i]);
     }
-    if (execs->held > 0 && collector->first_pending_ns == 0) {
-        collector->first_pending_ns = monotonic_ns();
-    }
+    return count > 0 && execs->held > 0;
 }
 
 void collect_execs_resume(struct collector *collector, uint64_t commits)
@@ -392,7 +390,7 @@ static void count_awaited(struct collector *collector)
 int collect_execs_finish(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
-    collect_execs_take(collector);
+    (void)collect_execs_take(collector);
     count_awaited(collector);
     execs->held++; /* whatever was taken, awaited ones too */
     int64_t total = 0;
