@@ -116,14 +116,15 @@ def packed_of(table):
         packed = PACKED.match(table.meanings.get(name, ""))
         member, use = packed.groups() if packed else (None, None)
         columns.append(number)
-        defaults += [f"1U << {number}"] if "DEFAULT 0" in definition else []
+        default = re.search(r"DEFAULT @?(\w+)", definition)
+        if default:
+            defaults.append(f"X({number}, {re.sub('^CAUSE_', 'VARVE_CAUSE_', default[1])})")
         members += [f"X({number}, {member or f'{row[1]}->{name}'})"] if member != "?" else []
         uses += [f"X({number}, USE_{use})"] if use else []
     upper = prefix.upper()
-    lists = {f"{upper}_MEMBERS(X)": members, f"{upper}_USES(X)": uses}
+    lists = {f"{upper}_MEMBERS(X)": members, f"{upper}_USES(X)": uses, f"{upper}_DEFAULTS(X)": defaults}
     return (f"\n/* {table.name} */\nenum {prefix}_column {{\n    " + ",\n    ".join([*columns, f"{upper}_COLUMNS"]) +
-            f",\n}};\n#define {upper}_DEFAULTS ({' | '.join(defaults) or '0U'})\n" +
-            "".join(f"#define {name} \\\n    " + " \\\n    ".join(rows) + "\n" for name, rows in lists.items() if rows))
+            ",\n};\n" + "".join(f"#define {name} \\\n    " + " \\\n    ".join(rows) + "\n" for name, rows in lists.items() if rows))
 
 
 def main():

@@ -143,7 +143,7 @@ INSERT INTO size_stat
 INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes,
     peak_allocations,
     peak_bytes, temporary, lifetime_ns)
-    SELECT (a.domain << 32) + a.callsite_id, count(*), count(a.free_ns), sum(a.size), count(*) - count(a.free_ns),
+    SELECT ((a.domain - 1) << 32) + a.callsite_id, count(*), count(a.free_ns), sum(a.size), count(*) - count(a.free_ns),
         coalesce(sum(a.size) FILTER (WHERE a.free_ns IS NULL), 0),
         count(*) FILTER (WHERE a.alloc_seq <= t.peak_seq AND coalesce(a.free_completed_seq, 1000) > t.peak_seq),
         coalesce(sum(a.size) FILTER (WHERE a.alloc_seq <= t.peak_seq AND coalesce(a.free_completed_seq, 1000) >
@@ -165,7 +165,7 @@ INSERT INTO stream_stat(process_id, domain, device, stream, allocations, frees, 
 -- Of CUPTI's domain there are totals only.
 DELETE FROM sample WHERE domain = 7;
 DELETE FROM size_stat WHERE domain = 7;
-DELETE FROM callsite_stat_row WHERE id >> 32 = 7;
+DELETE FROM callsite_stat_row WHERE (id >> 32) + 1 = 7;
 DELETE FROM stream_stat WHERE domain = 7;
 INSERT INTO device_event(seq, kind) SELECT seq, kind FROM event WHERE kind IN (57, 58, 60, 63) OR kind BETWEEN 37 AND
     56;

@@ -107,7 +107,7 @@ INSERT INTO size_stat
     GROUP BY 1, 2, 3, 4;
 INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes,
     peak_allocations, peak_bytes, temporary, lifetime_ns)
-    SELECT (a.domain << 32) + coalesce(a.callsite_id, 0), count(*), count(a.free_ns), sum(a.size),
+    SELECT ((a.domain - 1) << 32) + coalesce(a.callsite_id, 0), count(*), count(a.free_ns), sum(a.size),
         count(*) - count(a.free_ns),
         coalesce(sum(a.size) FILTER (WHERE a.free_ns IS NULL), 0),
         count(*) FILTER (WHERE a.alloc_seq <= t.peak_seq AND (a.free_ns IS NULL OR a.free_completed_seq > t.peak_seq)),
@@ -118,5 +118,5 @@ INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, l
     GROUP BY coalesce(a.callsite_id, 0), a.domain;
 -- No call site of these is used by both processes.
 UPDATE callsite_stat_row SET process_id = (SELECT a.process_id FROM allocation a
-    WHERE (a.domain << 32) + coalesce(a.callsite_id, 0) = callsite_stat_row.id LIMIT 1);
+    WHERE ((a.domain - 1) << 32) + coalesce(a.callsite_id, 0) = callsite_stat_row.id LIMIT 1);
 INSERT INTO stats(name, idx, severity, source, value) VALUES ('spilled', 1, 'info', 'ring', 0);

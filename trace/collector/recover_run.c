@@ -131,9 +131,7 @@ static int recover_run_take_event(void *context, struct event *event, bool is_he
         return VARVE_ERROR_NO_MEMORY;
     }
     replay->events[event->thread_id]++;
-    if (is_held && derive_can_hold(replay->collector->derive, event)) {
-        derive_hold(replay->collector->derive, event);
-    }
+    store_hold_again(replay->collector->store, replay->collector->derive, event, is_held);
     return VARVE_OK;
 }
 

@@ -27,7 +27,9 @@ struct scratch_row {
     uint64_t temporary : 1;
     uint64_t is_waiting : 1;   /* closed by a realloc that is not over: it comes back if that fails */
     uint64_t free_seq : 48;    /* 0: live */
-    uint64_t free_thread : 14; /* who freed it, where it holds that event */
+    uint64_t free_thread : 12; /* who freed it, where it holds that event */
+    uint64_t is_in_place : 1;  /* the event that allocated it, which it holds, is of a realloc that left it there */
+    uint64_t is_given_up : 1;  /* the event that freed it, which it holds, is of a realloc */
     uint64_t holds_alloc : 1;  /* all of the event that allocated it follows from this row; of heap and Python */
     uint64_t holds_free : 1;   /* the same of the one that freed it */
     int64_t alloc_ns;
@@ -39,7 +41,7 @@ struct scratch_row {
 static_assert(sizeof(struct scratch_row) == 64, "a row is one cache line");
 
 /* Events of threads with larger numbers have rows of their own. */
-#define SCRATCH_FREE_THREADS (1U << 14)
+#define SCRATCH_FREE_THREADS (1U << 12)
 
 /* What more there is to know of a block of a caching allocator and of memory of the CUDA API; these rows have
  * a file of their own. */

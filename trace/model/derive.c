@@ -397,6 +397,11 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
     return VARVE_OK;
 }
 
+bool derive_may_return(const struct event *event)
+{
+    return kind_gives_back(event->kind) && event->cause == VARVE_CAUSE_REALLOC;
+}
+
 bool derive_can_hold(const struct derive *derive, const struct event *event)
 {
     const int64_t lag = (int64_t)(event->seq - event->ring_seq);
@@ -409,9 +414,13 @@ bool derive_can_hold(const struct derive *derive, const struct event *event)
     case VARVE_KIND_HEAP_ALLOC:
     case VARVE_KIND_PYTHON_ALLOC:
         return event->arg == 0 && row->alloc_seq == event->seq;
+    case VARVE_KIND_HEAP_REALLOC:
+    case VARVE_KIND_PYTHON_REALLOC:
+        return event->arg == event->addr && row->alloc_seq == event->seq;
     case VARVE_KIND_HEAP_FREE:
     case VARVE_KIND_PYTHON_FREE:
-        return event->cause == VARVE_CAUSE_FREE && event->callsite == 0 && row->free_seq == event->seq &&
+        return (event->cause == VARVE_CAUSE_FREE || event->cause == VARVE_CAUSE_REALLOC) && event->callsite == 0 &&
+               row->free_seq == event->seq &&
                (event->thread_id == row->thread_id || event->thread_id < SCRATCH_FREE_THREADS);
     default:
         return false;
@@ -424,12 +433,23 @@ void derive_hold(struct derive *derive, const struct event *event)
     const int32_t lag = (int32_t)(event->seq - event->ring_seq);
     if (kind_gives_back(event->kind)) {
         row->holds_free = 1;
+        row->is_given_up = derive_may_return(event);
         row->free_lag = lag;
         row->free_thread = event->thread_id < SCRATCH_FREE_THREADS ? event->thread_id : 0;
     } else {
         row->holds_alloc = 1;
+        row->is_in_place = event->kind == VARVE_KIND_HEAP_REALLOC || event->kind == VARVE_KIND_PYTHON_REALLOC;
         row->alloc_lag = lag;
     }
+}
+
+bool derive_holds_free(const struct derive *derive, const struct event *event)
+{
+    if (event->id == 0 || event->id > derive->scratch.count) {
+        return false;
+    }
+    const struct scratch_row *row = scratch_peek(&derive->scratch, event->id);
+    return row->holds_free && row->free_seq == event->seq;
 }
 
 uint64_t derive_allocations(const struct derive *derive)

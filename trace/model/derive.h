@@ -31,6 +31,10 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
 bool derive_can_hold(const struct derive *derive, const struct event *event);
 /// It does from here on: view event has it from the row.
 void derive_hold(struct derive *derive, const struct event *event);
+/// Is it a free that is taken back if the realloc fails that made it? Then its row holds it no longer.
+bool derive_may_return(const struct event *event);
+/// Does the row of its allocation hold this event, a free?
+bool derive_holds_free(const struct derive *derive, const struct event *event);
 
 /// True if `event` allocates an address that is still live in its process, or frees one that is not: then the
 /// free, or the allocation, that must have come before it is still to be read from another ring (the clocks

@@ -142,6 +142,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
         row->free_seq = 0;
         row->free_ns = 0;
         row->temporary = 0;
+        row->holds_free = 0;
         index_insert(address_index(step), event->addr, old);
         event->id = old;
         totals_update_peak(&step->totals);

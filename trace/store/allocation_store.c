@@ -34,8 +34,8 @@ enum allocation_use {
     USE_FREE_THREAD = 64, /* who freed it is another thread */
 };
 
-/* allocation_row.own_events: events of it that have rows of their own. */
-enum own_events { OWN_ALLOC = 1, OWN_FREE = 2 };
+/* allocation_row.own_events */
+enum own_events { OWN_ALLOC = 1, OWN_FREE = 2, GIVEN_UP = 4, IN_PLACE = 8 };
 
 static int64_t difference(int64_t a, int64_t b)
 {
@@ -43,11 +43,21 @@ static int64_t difference(int64_t a, int64_t b)
     return __builtin_sub_overflow(a, b, &result) ? INT64_MAX : result; /* of a damaged record */
 }
 
+/* An address that no program has becomes another one where it would be beyond all numbers. */
+static int64_t address_offset(const struct store *store, uint64_t addr)
+{
+    int64_t result;
+    return __builtin_sub_overflow((int64_t)addr, (int64_t)store->allocations.addr_base, &result) ? INT64_MIN : result;
+}
+
 static int64_t own_events(const struct scratch_row *row)
 {
-    return domain_holds_events(row->domain)
-               ? (row->holds_alloc ? 0 : OWN_ALLOC) | (row->holds_free || row->free_seq == 0 ? 0 : OWN_FREE)
-               : 0;
+    if (!domain_holds_events(row->domain)) {
+        return 0;
+    }
+    const bool holds_free = row->holds_free && row->free_seq != 0;
+    return (row->holds_alloc ? 0 : OWN_ALLOC) | (holds_free || row->free_seq == 0 ? 0 : OWN_FREE) |
+           (holds_free && row->is_given_up ? GIVEN_UP : 0) | (row->holds_alloc && row->is_in_place ? IN_PLACE : 0);
 }
 
 /* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
@@ -70,7 +80,9 @@ static bool allocation_store_row_add(struct store *store, const struct derive *d
                           (more != NULL ? USE_BLOCK : 0) | (block->segment_id != 0 ? USE_SEGMENT : 0) |
                           (more != NULL && !is_block ? USE_API : 0) | (is_thread ? 0 : USE_OTHERS) |
                           (has_free_thread ? USE_FREE_THREAD : 0);
+    static const struct column_defaults defaults = COLUMN_DEFAULTS(ALLOCATION_DEFAULTS);
     const int64_t values[ALLOCATION_COLUMNS] = {
+        [ALLOCATION_OFFSET] = address_offset(store, row->addr),
         [ALLOCATION_TEMPORARY] = free_seq != 0 && row->temporary,
         [ALLOCATION_LIFETIME_EVENTS] = (int64_t)(free_seq - row->alloc_seq),
         [ALLOCATION_LIFETIME_NS] = difference(row->free_ns, row->alloc_ns),
@@ -84,7 +96,7 @@ static bool allocation_store_row_add(struct store *store, const struct derive *d
         ALLOCATION_MEMBERS(COLUMN_VALUE) /* as they are */
     };
     uint32_t nulls = 1U << ALLOCATION_ID ALLOCATION_USES(COLUMN_NULL);
-    unsigned count = record_columns(values, nulls, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
+    unsigned count = record_columns(values, nulls, &defaults, ALLOCATION_COLUMNS);
     return row_pages_add(store->allocations.pages, ROWS_ALLOCATION, id, values, nulls, count);
 }
 
@@ -150,6 +162,8 @@ int allocations_begin(struct store *store, struct derive *derive, struct varve_m
     }
     row_pages_drop(writing->pages, ROWS_ALLOCATION);
     writing->derive = derive;
+    writing->addr_base = derive->scratch.count > 0 ? scratch_peek(&derive->scratch, 1)->addr & INT64_MAX : 0;
+    VARVE_TRY(store_meta_integer(store, "addr_base", (int64_t)writing->addr_base));
     writing->done = 0;
     writing->is_begun = true;
     writing->is_running = thread_start(&writing->thread, allocations_write, store) == 0;

@@ -56,10 +56,10 @@ struct domain_writer {
     VALUE((sum).allocations), VALUE((sum).frees), VALUE((sum).bytes), VALUE((sum).left_allocations), \
         VALUE((sum).left_bytes)
 
-/* The row of a domain's call site. */
+/* The row of a domain's call site: small numbers for most. */
 static uint64_t callsite_stat_id(enum domain domain, uint32_t callsite)
 {
-    return (uint64_t)domain << CALLSITE_BITS | callsite;
+    return (uint64_t)(domain - DOMAIN_HEAP) << CALLSITE_BITS | callsite;
 }
 
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
@@ -75,6 +75,7 @@ static int write_callsite(const struct domain_writer *domain, uint32_t callsite)
     }
     const uint32_t owner = domain->owners[callsite];
     const unsigned uses = owner != CALLSITE_SHARED ? USE_OWNER : 0;
+    static const struct column_defaults defaults = COLUMN_DEFAULTS(CALLSITE_STAT_DEFAULTS);
     const int64_t values[CALLSITE_STAT_COLUMNS] = {CALLSITE_STAT_MEMBERS(COLUMN_VALUE)};
     const uint32_t nulls = 1U << CALLSITE_STAT_ID CALLSITE_STAT_USES(COLUMN_NULL);
     const struct callsite_figures row = {callsite,
@@ -83,7 +84,7 @@ static int write_callsite(const struct domain_writer *domain, uint32_t callsite)
                                           (int64_t)total->sum.bytes, (int64_t)total->sum.left_allocations,
                                           (int64_t)total->sum.left_bytes, (int64_t)total->peak_allocations,
                                           (int64_t)total->peak_bytes, (int64_t)total->sum.temporary}};
-    const unsigned count = record_columns(values, nulls, CALLSITE_STAT_DEFAULTS, CALLSITE_STAT_COLUMNS);
+    const unsigned count = record_columns(values, nulls, &defaults, CALLSITE_STAT_COLUMNS);
     const bool is_added = functions_figures(&store->functions, &row) &&
                           row_pages_add(store->pages, ROWS_CALLSITE_STAT, callsite_stat_id(domain->domain, callsite),
                                         values, nulls, count);
@@ -601,7 +602,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
     functions_drop_figures(&store->functions);
     int error = writer_execute(store, sql_derived_clear, message);
     VARVE_THEN(error, allocations_begin(store, derive, message));
-    VARVE_THEN(error, events_finish(store, message));
+    VARVE_THEN(error, events_finish(store, derive, message));
     VARVE_THEN(error, storages_finish(store, derive, message));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);

@@ -151,24 +151,25 @@ CREATE TABLE event_row(
 --- [row] allocations as they are stored: read view allocation
 --- like: event_row
 CREATE TABLE allocation_row(
-    domain INTEGER NOT NULL, --- domain.code
-    source INTEGER, --- event_cause.code: function that was called, or where the block came from
-    addr INTEGER NOT NULL, --- address
+    offset INTEGER NOT NULL, --- [?] addr - meta.addr_base
     size INTEGER NOT NULL, --- bytes, rounded up as the allocator does
     callsite_id INTEGER, --- [rows_callsite(store, row->callsite)] who allocated it: callsite.id; NULL: no stack
-    thread_id INTEGER, --- thread.id of who allocated it
-    process_id INTEGER NOT NULL, --- [thread->process_id]
     alloc_seq INTEGER NOT NULL, --- event that allocated it
     alloc_ns INTEGER NOT NULL, --- when it was allocated
     temporary INTEGER, --- [?] 1: freed before its thread allocated again
     lifetime_events INTEGER, --- [? if FREED] free_requested_seq - alloc_seq
     lifetime_ns INTEGER, --- [? if FREED] free_ns - alloc_ns
     -- its events, in view event
+    source INTEGER DEFAULT @CAUSE_MALLOC@,
+        --- event_cause.code: function that was called, or where the block came from
     lag INTEGER DEFAULT 0, --- [?] alloc_seq - ring_seq of the event that allocated it
-    free_lag_change INTEGER DEFAULT 0, --- [?] the same of the event that freed it, less lag
+    thread_id INTEGER DEFAULT 1, --- thread.id of who allocated it
     own_events INTEGER DEFAULT 0,
         --- [?] of heap and Python, sum of 1 the event that allocated it is in event_row, 2 so is the one that freed it,
-        --- or there is none
+        --- or there is none, 4 a realloc freed it, 8 a realloc allocated it at the address where it was
+    process_id INTEGER NOT NULL DEFAULT 1, --- [thread->process_id]
+    domain INTEGER NOT NULL DEFAULT @DOMAIN_HEAP@, --- domain.code
+    free_lag_change INTEGER DEFAULT 0, --- [?] as lag, of the event that freed it, less lag
     free_thread_id INTEGER, --- [? if FREE_THREAD] thread.id of who freed it; NULL: who allocated it
     pending_events INTEGER DEFAULT 0,
         --- [? if COMPLETED] free_completed_seq - free_requested_seq, or - alloc_seq if that is NULL
@@ -358,8 +359,8 @@ CREATE TABLE callsite_stat_row(
     bytes INTEGER NOT NULL, --- [total->sum.bytes]
     frees INTEGER NOT NULL DEFAULT 0, --- [total->sum.frees]
     lifetime_ns INTEGER NOT NULL DEFAULT 0, --- [total->sum.lifetime_ns]
-    process_id INTEGER, --- [owner if OWNER]
     temporary INTEGER NOT NULL DEFAULT 0, --- [total->sum.temporary]
+    process_id INTEGER DEFAULT 1, --- [owner if OWNER]
     peak_allocations INTEGER NOT NULL DEFAULT 0,
     peak_bytes INTEGER NOT NULL DEFAULT 0,
     live_allocations INTEGER NOT NULL DEFAULT 0, --- [total->sum.left_allocations]
@@ -367,7 +368,7 @@ CREATE TABLE callsite_stat_row(
     shared_bytes INTEGER NOT NULL DEFAULT 0, --- [total->sum.shared_bytes]
     live_shared_bytes INTEGER NOT NULL DEFAULT 0, --- [total->sum.left_shared]
     peak_shared_bytes INTEGER NOT NULL DEFAULT 0, --- [total->peak_shared]
-    id INTEGER PRIMARY KEY) STRICT; --- [?] domain * 4294967296 + callsite_id
+    id INTEGER PRIMARY KEY) STRICT; --- [?] (domain - 1) * 4294967296 + callsite_id
 -- Small: a row for each function and domain. Made of callsite_stat and the stacks at the end (function_totals.c), and
 -- tests compare it with them.
 --- as function_total, as it is stored

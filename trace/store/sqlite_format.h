@@ -91,25 +91,35 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
     return (unsigned)(body - out);
 }
 
-/* How many columns a record needs, of `count`: those after it read as 0 where the table says so (bits of `defaults`),
- * else as NULL. */
-static inline unsigned record_columns(const int64_t *values, uint32_t nulls, uint32_t defaults, unsigned count)
+/* What columns read as where a record ends before them: those without a bit as NULL. */
+struct column_defaults {
+    uint32_t columns; /* bits */
+    int64_t values[32];
+};
+
+/* How many columns a record needs, of `count`. */
+static inline unsigned record_columns(const int64_t *values, uint32_t nulls, const struct column_defaults *defaults,
+                                      unsigned count)
 {
-    while (count > 0) {
-        uint32_t column = UINT32_C(1) << (count - 1);
-        bool is_left_out =
-            (nulls & column) != 0 ? (defaults & column) == 0 : (defaults & column) != 0 && values[count - 1] == 0;
-        if (!is_left_out) {
+    for (; count > 0; count--) {
+        const unsigned column = count - 1;
+        const bool is_null = nulls >> column & 1, has_default = defaults->columns >> column & 1;
+        if (is_null ? has_default : !has_default || values[column] != defaults->values[column]) {
             break;
         }
-        count--;
     }
     return count;
 }
 
-/* The lists of columns_generated.h as values of a row, and as the bits of those that have none of the bits `uses`. */
+/* The lists of columns_generated.h as values of a row, as the bits of those that have none of the bits `uses`, and as
+ * what records leave out. */
 #define COLUMN_VALUE(column, member) [column] = (int64_t)(member),
 #define COLUMN_NULL(column, use) | ((uses & (use)) != 0 ? 0 : 1U << (column))
+#define COLUMN_BIT(column, value) | 1U << (column)
+#define COLUMN_DEFAULTS(list)                                           \
+    {                                                                   \
+        .columns = 0 list(COLUMN_BIT), .values = { list(COLUMN_VALUE) } \
+    }
 
 /* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size; it begins at `*cell_out`. */
 static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls, unsigned count,

@@ -42,6 +42,7 @@ static bool storage_store_row_add(struct store *store, const struct derive *deri
     const struct scratch_storage *row = derive_storage_row(derive, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
     const unsigned uses = storage_use(row);
+    static const struct column_defaults defaults = COLUMN_DEFAULTS(STORAGE_DEFAULTS);
     const int64_t values[STORAGE_COLUMNS] = {
         [STORAGE_SIZE] = storage_store_clamp(row->size),
         [STORAGE_ELEMENTS] = storage_store_clamp(row->elements),
@@ -50,7 +51,7 @@ static bool storage_store_row_add(struct store *store, const struct derive *deri
     };
     uint32_t nulls = 1U << STORAGE_ID STORAGE_USES(COLUMN_NULL);
     return row_pages_add(store->pages, ROWS_STORAGE, id, values, nulls,
-                         record_columns(values, nulls, STORAGE_DEFAULTS, STORAGE_COLUMNS));
+                         record_columns(values, nulls, &defaults, STORAGE_COLUMNS));
 }
 
 int storages_finish(struct store *store, struct derive *derive, struct varve_message *message)

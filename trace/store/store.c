@@ -90,6 +90,7 @@ static bool event_row_add(struct store *store, const struct event *event)
     unsigned uses = event_use(store, event);
     const int64_t size = (uses & USE_SIZE) != 0 ? size_column(event->size) : 0;
     _Static_assert(EVENT_COLUMNS <= COLUMNS_MAX, "a record has room for them");
+    static const struct column_defaults defaults = COLUMN_DEFAULTS(EVENT_DEFAULTS);
     const int64_t values[EVENT_COLUMNS] = {
         [EVENT_SIZE] = size,
         [EVENT_RING_LAG] = (int64_t)event->seq - size_column(event->ring_seq),
@@ -97,7 +98,7 @@ static bool event_row_add(struct store *store, const struct event *event)
         EVENT_MEMBERS(COLUMN_VALUE) /* as they are */
     };
     uint32_t nulls = 1U << EVENT_SEQ EVENT_USES(COLUMN_NULL);
-    unsigned count = record_columns(values, nulls, EVENT_DEFAULTS, EVENT_COLUMNS);
+    unsigned count = record_columns(values, nulls, &defaults, EVENT_COLUMNS);
     return row_pages_add(store->pages, ROWS_EVENT, event->seq, values, nulls, count);
 }
 
@@ -105,11 +106,21 @@ static bool event_row_add(struct store *store, const struct event *event)
 static bool event_is_held(struct store *store, struct derive *derive, const struct event *event)
 {
     bool is_held = store->keep != VARVE_KEEP_ALLOCATIONS && derive_can_hold(derive, event) &&
+                   (store->event_log != NULL || !derive_may_return(event)) &&
                    rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid);
     if (is_held) {
         derive_hold(derive, event);
     }
     return is_held;
+}
+
+void store_hold_again(struct store *store, struct derive *derive, const struct event *event, bool is_held)
+{
+    if (derive_can_hold(derive, event) &&
+        (is_held || (derive_may_return(event) &&
+                     rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)))) {
+        derive_hold(derive, event);
+    }
 }
 
 int store_append(struct store *store, struct derive *derive, const struct event *event, struct varve_message *message)
@@ -118,7 +129,7 @@ int store_append(struct store *store, struct derive *derive, const struct event 
     if (store->keep != VARVE_KEEP_TOTALS) {
         bool is_held = event_is_held(store, derive, event);
         if (store->event_log != NULL) {
-            VARVE_TRY(event_log_append(store->event_log, event, is_held));
+            VARVE_TRY(event_log_append(store->event_log, event, is_held && !derive_may_return(event)));
         } else if (!is_held && !event_row_add(store, event)) {
             return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory for events", store->path);
         }
@@ -135,19 +146,27 @@ static bool event_is_left_out(const struct store *store, const struct event *eve
            (store->keep_rows == VARVE_KEEP_LASTING && kind_is_of_heap(event->kind));
 }
 
+struct events_pass {
+    struct store *store;
+    const struct derive *derive;
+};
+
+/* What was freed by a realloc did not come back: its row holds that. */
 static bool event_row_pass(void *context, struct event *event)
 {
-    struct store *store = context;
-    return event_is_left_out(store, event) || event_row_add(store, event);
+    const struct events_pass *pass = context;
+    return event_is_left_out(pass->store, event) ||
+           (derive_may_return(event) && derive_holds_free(pass->derive, event)) || event_row_add(pass->store, event);
 }
 
-int events_finish(struct store *store, struct varve_message *message)
+int events_finish(struct store *store, const struct derive *derive, struct varve_message *message)
 {
+    struct events_pass pass = {.store = store, .derive = derive};
     if (store->event_log == NULL) {
         return VARVE_OK;
     }
     int error = event_log_flush(store->event_log, message);
-    VARVE_THEN(error, event_log_rest(store->event_log, event_row_pass, store, message));
+    VARVE_THEN(error, event_log_rest(store->event_log, event_row_pass, &pass, message));
     return error == VARVE_OK && event_log_waiting(store->event_log) > 0
                ? varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory for events", store->path)
                : error;

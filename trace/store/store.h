@@ -38,8 +38,11 @@ bool store_is_complete(const struct store *store);
 /// Append one event (copied), which `derive` took just now: from the next commit on it is safe, in a log beside the
 /// database until its row, or that of its allocation, which may hold it, is written.
 int store_append(struct store *store, struct derive *derive, const struct event *event, struct varve_message *message);
+/// One of the log, which `derive` took again just now; `is_held`: its allocation's row holds it. A row that held it
+/// before does so again.
+void store_hold_again(struct store *store, struct derive *derive, const struct event *event, bool is_held);
 /// After the last event: events of the log that have rows of their own become those.
-int events_finish(struct store *store, struct varve_message *message);
+int events_finish(struct store *store, const struct derive *derive, struct varve_message *message);
 
 /// What is put into the database of events from here on, and of all allocations; at first all. Storages are kept as
 /// allocations are. Events of VARVE_KEEP_ALLOCATIONS are in the log alone, for a collector that resumes.

@@ -130,6 +130,7 @@ struct store_threads {
 struct store_allocations {
     struct row_pages *pages; /* NULL: none yet */
     struct derive *derive;
+    uint64_t addr_base;
     pthread_t thread;
     bool is_begun;
     bool is_running; /* there is a thread to be joined */

@@ -21,6 +21,10 @@ CREATE VIEW event_own AS
         seq - ring_lag AS ring_seq
     FROM event_row e;
 
+--- one row: the address near which most allocations are, from which their rows count: small numbers
+--- base: address, 0: none was chosen
+CREATE VIEW addr_base AS SELECT coalesce((SELECT value FROM meta WHERE key = 'addr_base'), 0) AS base;
+
 -- The rows of allocations hold their own events where these say nothing else, which are most of all.
 --- all events, with codes; in order only by ORDER BY seq, which sorts them; read them as events
 --- like: event_own
@@ -33,12 +37,17 @@ CREATE VIEW event AS
             seq - ring_lag AS ring_seq
         FROM event_row
         UNION ALL SELECT alloc_seq, alloc_ns, pid, tid, NULL, NULL,
-            iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_ALLOC@, @KIND_PYTHON_ALLOC@), NULL, NULL, id, addr, size, size,
-            iif(domain = @DOMAIN_HEAP@, 0, NULL), source, callsite_id, thread_id, 0, alloc_seq - lag
+            CASE own_events & 8 WHEN 0 THEN iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_ALLOC@, @KIND_PYTHON_ALLOC@)
+                ELSE iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_REALLOC@, @KIND_PYTHON_REALLOC@) END,
+            NULL, NULL, id, offset + (SELECT base FROM addr_base), size, size,
+            CASE own_events & 8 WHEN 0 THEN iif(domain = @DOMAIN_HEAP@, 0, NULL)
+                ELSE offset + (SELECT base FROM addr_base) END,
+            source, callsite_id, thread_id, 0, alloc_seq - lag
         FROM allocation_row WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 1 = 0
         UNION ALL SELECT alloc_seq + lifetime_events, alloc_ns + lifetime_ns, NULL, NULL, NULL, NULL,
-            iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_FREE@, @KIND_PYTHON_FREE@), NULL, NULL, id, addr, size, NULL, NULL,
-            @CAUSE_FREE@, NULL, coalesce(free_thread_id, thread_id), 0,
+            iif(domain = @DOMAIN_HEAP@, @KIND_HEAP_FREE@, @KIND_PYTHON_FREE@), NULL, NULL, id,
+            offset + (SELECT base FROM addr_base), size, NULL, NULL,
+            iif(own_events & 4, @CAUSE_REALLOC@, @CAUSE_FREE@), NULL, coalesce(free_thread_id, thread_id), 0,
             alloc_seq + lifetime_events - lag - free_lag_change
         FROM allocation_row WHERE domain IN (@DOMAIN_HEAP@, @DOMAIN_PYTHON@) AND own_events & 2 = 0
             AND lifetime_events IS NOT NULL) e;
@@ -53,7 +62,7 @@ CREATE VIEW event AS
 CREATE VIEW allocation AS
     SELECT id, domain, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)) AS pid,
         coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)) AS tid, device, pool, stream, segment_id,
-        addr, size, size - padding AS requested, alloc_seq, alloc_seq + lifetime_events AS free_requested_seq,
+        offset + (SELECT base FROM addr_base) AS addr, size, size - padding AS requested, alloc_seq, alloc_seq + lifetime_events AS free_requested_seq,
         alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_completed_seq, alloc_ns,
         alloc_ns + lifetime_ns AS free_ns, callsite_id, source, process_id, temporary, memory_kind
     FROM allocation_row a;
@@ -155,7 +164,7 @@ CREATE VIEW frame AS
 --- peak_shared_bytes: of them, those in peak_bytes
 --- like: total_stat
 CREATE VIEW callsite_stat AS
-    SELECT id & 4294967295 AS callsite_id, id >> 32 AS domain, allocations, frees, bytes, live_allocations, live_bytes,
+    SELECT id & 4294967295 AS callsite_id, (id >> 32) + 1 AS domain, allocations, frees, bytes, live_allocations, live_bytes,
         peak_allocations, peak_bytes, temporary, lifetime_ns, process_id, shared_bytes, live_shared_bytes,
         peak_shared_bytes
     FROM callsite_stat_row;
@@ -483,7 +492,7 @@ CREATE VIEW hole_moment AS
             WHERE s.alloc_seq <= m.seq AND coalesce(s.free_seq > m.seq, 1)),
         used AS MATERIALIZED (
             SELECT s.moment, a.segment_id, a.addr, a.size, a.id
-            FROM (SELECT segment_id, addr, size, id, alloc_seq,
+            FROM (SELECT segment_id, offset + (SELECT base FROM addr_base) AS addr, size, id, alloc_seq,
                 alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_seq
                 FROM allocation_row WHERE domain = @DOMAIN_BLOCK@) a JOIN present s ON s.id = a.segment_id
             WHERE a.alloc_seq <= s.seq AND coalesce(a.free_seq > s.seq, 1)),
@@ -1374,11 +1383,11 @@ CREATE TRIGGER event_update INSTEAD OF UPDATE ON event BEGIN
 END;
 
 CREATE TRIGGER allocation_insert INSTEAD OF INSERT ON allocation BEGIN
-    INSERT INTO allocation_row(domain, source, addr, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events,
-        lifetime_ns, own_events, pending_events, padding, device, pool, stream, segment_id, memory_kind, pid, tid,
-        process_id, id)
-    VALUES (NEW.domain, NEW.source, NEW.addr, NEW.size, NEW.callsite_id, NEW.alloc_seq, NEW.alloc_ns, NEW.temporary,
-        NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns, 3,
+    INSERT INTO allocation_row(domain, source, offset, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events,
+        lifetime_ns, thread_id, own_events, pending_events, padding, device, pool, stream, segment_id, memory_kind, pid,
+        tid, process_id, id)
+    VALUES (NEW.domain, NEW.source, NEW.addr - (SELECT base FROM addr_base), NEW.size, NEW.callsite_id, NEW.alloc_seq, NEW.alloc_ns, NEW.temporary,
+        NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns, NULL, 3,
         NEW.free_completed_seq - coalesce(NEW.free_requested_seq, NEW.alloc_seq), NEW.size - NEW.requested, NEW.device,
         NEW.pool, NEW.stream, NEW.segment_id, NEW.memory_kind, NEW.pid, NEW.tid, NEW.process_id, NEW.id);
 END;

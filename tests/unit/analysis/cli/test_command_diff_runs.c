@@ -25,7 +25,7 @@ static const char derive_sql[] =
     "callsite_id, process_id) SELECT 1, 500, 500, 4096, size, alloc, freed, freed, alloc * 1000, site, 1 FROM made;"
     "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
     "peak_allocations, "
-    "peak_bytes, temporary, lifetime_ns) SELECT (1 << 32) + site, count(*), count(freed), sum(size), "
+    "peak_bytes, temporary, lifetime_ns) SELECT site, count(*), count(freed), sum(size), "
     "count(*) - count(freed), "
     "coalesce(sum(size) FILTER (WHERE freed IS NULL), 0), count(*) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) "
     "> 6), "

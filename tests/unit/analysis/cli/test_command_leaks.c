@@ -46,7 +46,7 @@ static const char lines[] =
     "FROM made;"
     "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
     "peak_allocations,"
-    "    peak_bytes, temporary, lifetime_ns) SELECT (1 << 32) + coalesce(callsite_id, 0), count(*), "
+    "    peak_bytes, temporary, lifetime_ns) SELECT coalesce(callsite_id, 0), count(*), "
     "count(free_ns), sum(size), sum(free_ns IS NULL),"
     "    sum(iif(free_ns IS NULL, size, 0)), 0, 0, 0, 0 FROM allocation GROUP BY callsite_id";
 

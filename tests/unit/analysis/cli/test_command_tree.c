@@ -31,9 +31,9 @@ static const char small_sql[] =
     "(3, 5, 3, "
     "4, 4), (4, 9, 5, 7, 7);"
     "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
-    "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES ((1 << 32) + 1, 10, 10, 5000, 0, 0, 3, 300, 7, "
-    "1), ((1 << 32) + 2, 2, 1, 500, 1, 250, 2, 500, 0, 1), ((1 << 32) + 3, 1, 1, 100, 0, 0, 1, 100, 1, 1), "
-    "((1 << 32) + 4, 1, 1, 100, 0, 0, 1, 100, 0, 1);"
+    "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 10, 10, 5000, 0, 0, 3, 300, 7, "
+    "1), (2, 2, 1, 500, 1, 250, 2, 500, 0, 1), (3, 1, 1, 100, 0, 0, 1, 100, 1, 1), "
+    "(4, 1, 1, 100, 0, 0, 1, 100, 0, 1);"
     "INSERT INTO total_stat SELECT 0, 1, 0, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), "
     "sum(live_bytes), sum(peak_bytes), sum(peak_allocations), 6, 6000, sum(temporary), 0 FROM callsite_stat;";
 

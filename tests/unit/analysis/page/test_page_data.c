@@ -272,7 +272,7 @@ TEST(test_largest_and_raster)
     /* the bands come from the database */
     char sql[200];
     snprintf(sql, sizeof(sql),
-             "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns) VALUES (1, %" PRIu64
+             "INSERT INTO allocation_row(domain, offset, size, process_id, alloc_seq, alloc_ns) VALUES (1, %" PRIu64
              ", %" PRIu64 ", 1, 1, 1)",
              (uint64_t)BEGIN_ADDR, (uint64_t)SPAN);
     sql_run(DATABASE, sql);

@@ -104,18 +104,16 @@ static void assert_entry(const struct callsite_list *list, size_t index, const c
 static void make_lines(const char *path)
 {
     trace_database_make(path, scripts);
-    sql_run(
-        path,
-        "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
-        "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
-        "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
-        "(32, NULL, 11, 70000);"
-        "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
-        "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
-        "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES ((1 << 32) + 10, 2, 2, 400000000, 0, 0, 0, 0, "
-        "0, 9), ((1 << 32) + 11, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), ((1 << 32) + 12, 1, 0, 100000000, 1, 100000000, "
-        "0, 0, 0, 0)");
+    sql_run(path, "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
+                  "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
+                  "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
+                  "(32, NULL, 11, 70000);"
+                  "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
+                  "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
+                  "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
+                  "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (10, 2, 2, 400000000, 0, 0, 0, 0, "
+                  "0, 9), (11, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), (12, 1, 0, 100000000, 1, 100000000, "
+                  "0, 0, 0, 0)");
 }
 
 TEST(test_entries)
@@ -182,7 +180,7 @@ TEST(test_peak_of_two_devices)
     sql_run("devices.db",
             "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, "
             "500);"
-            "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns, lifetime_events, "
+            "INSERT INTO allocation_row(domain, offset, size, process_id, alloc_seq, alloc_ns, lifetime_events, "
             "lifetime_ns, device) "
             "VALUES (3, 4096, 1000, 1, 1, 1, 2, 2, 0), (3, 8192, 300, 1, 4, 4, NULL, NULL, 0), (3, 4096, 70, 1, 5, 5, "
             "NULL, NULL, 1);"
@@ -286,7 +284,7 @@ TEST(test_two_screens)
         "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) SELECT id, id, 4, id, id FROM symbol "
         "WHERE id >= 100;"
         "INSERT INTO callsite_stat_row(id, allocations, frees, bytes, live_allocations, live_bytes, "
-        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT (1 + id % 2 << 32) + id, 9, 1, 1 << 40, 8, "
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT (id % 2 << 32) + id, 9, 1, 1 << 40, 8, "
         "(id * 7 % 101) << 30, 7, (id * 11 % 101) << 30, id * 13 % 101, 5 FROM symbol WHERE id >= 100;"
         "INSERT INTO total_stat SELECT id, 1, 0, 1, 0, id, 1, id, id, 1, 1, 1, 0, 0 FROM symbol WHERE id >= 100;"
         "INSERT INTO process(id, pid) SELECT id, id FROM symbol WHERE id >= 100");

@@ -484,10 +484,10 @@ static int take_again(void *context, struct event *event, bool is_held)
     assert_int_equal(stored.device, event->device);
     if (is_held) {
         assert_true(derive_can_hold(scene->derive, event));
-        derive_hold(scene->derive, event);
     } else {
         assert_int_equal(stored.id, event->id);
     }
+    store_hold_again(scene->store, scene->derive, event, is_held);
     assert_int_equal(stored.stream, event->stream);
     return VARVE_OK;
 }

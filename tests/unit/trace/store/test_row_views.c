@@ -166,7 +166,7 @@ TEST(test_threads)
 /* What a plan may scan: tables of few rows, and the one path of a stack, as an array and while it is walked. */
 static bool is_small(const char *detail)
 {
-    static const char *const small[] = {"d", "o", "walk", "CONSTANT ROW", "oom"};
+    static const char *const small[] = {"d", "o", "walk", "CONSTANT ROW", "oom", "addr_base"};
     bool is_found = strncmp(detail, "SCAN path ", 10) == 0;
     for (size_t i = 0; i < sizeof(small) / sizeof(small[0]); i++) {
         is_found = is_found || strcmp(detail + strlen("SCAN "), small[i]) == 0;
