@@ -124,7 +124,8 @@ def packed_of(table):
     upper = prefix.upper()
     lists = {f"{upper}_MEMBERS(X)": members, f"{upper}_USES(X)": uses, f"{upper}_DEFAULTS(X)": defaults}
     return (f"\n/* {table.name} */\nenum {prefix}_column {{\n    " + ",\n    ".join([*columns, f"{upper}_COLUMNS"]) +
-            ",\n};\n" + "".join(f"#define {name} \\\n    " + " \\\n    ".join(rows) + "\n" for name, rows in lists.items() if rows))
+            ",\n};\n" +
+            "".join(f"#define {name} \\\n    " + " \\\n    ".join(rows) + "\n" for name, rows in lists.items() if rows))
 
 
 def main():

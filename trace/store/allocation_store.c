@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#define BASE_SAMPLES 64U
 #define COOL_ROWS ((uint64_t)1 << 18)
 #define PROGRESS_EVERY_NS 50000000
 
@@ -41,6 +42,30 @@ static int64_t difference(int64_t a, int64_t b)
 {
     int64_t result;
     return __builtin_sub_overflow(a, b, &result) ? INT64_MAX : result; /* of a damaged record */
+}
+
+/* An address that as many as possible are within four bytes of: of some rows all over the recording. */
+static uint64_t address_base(const struct derive *derive)
+{
+    uint64_t samples[BASE_SAMPLES], base = 0;
+    unsigned most = 0;
+    if (derive->scratch.count == 0) {
+        return 0;
+    }
+    for (unsigned i = 0; i < BASE_SAMPLES; i++) {
+        const uint64_t id = 1 + derive->scratch.count * i / BASE_SAMPLES;
+        samples[i] = scratch_peek(&derive->scratch, id)->addr & INT64_MAX;
+    }
+    for (unsigned i = 0; i < BASE_SAMPLES; i++) {
+        unsigned near = 0;
+        for (unsigned j = 0; j < BASE_SAMPLES; j++) {
+            const int64_t offset = (int64_t)(samples[j] - samples[i]);
+            near += offset == (int32_t)offset;
+        }
+        base = near > most ? samples[i] : base;
+        most = near > most ? near : most;
+    }
+    return base;
 }
 
 /* An address that no program has becomes another one where it would be beyond all numbers. */
@@ -162,7 +187,7 @@ int allocations_begin(struct store *store, struct derive *derive, struct varve_m
     }
     row_pages_drop(writing->pages, ROWS_ALLOCATION);
     writing->derive = derive;
-    writing->addr_base = derive->scratch.count > 0 ? scratch_peek(&derive->scratch, 1)->addr & INT64_MAX : 0;
+    writing->addr_base = address_base(derive);
     VARVE_TRY(store_meta_integer(store, "addr_base", (int64_t)writing->addr_base));
     writing->done = 0;
     writing->is_begun = true;

@@ -162,13 +162,13 @@ CREATE TABLE allocation_row(
     -- its events, in view event
     source INTEGER DEFAULT @CAUSE_MALLOC@,
         --- event_cause.code: function that was called, or where the block came from
+    domain INTEGER NOT NULL DEFAULT @DOMAIN_HEAP@, --- domain.code
     lag INTEGER DEFAULT 0, --- [?] alloc_seq - ring_seq of the event that allocated it
     thread_id INTEGER DEFAULT 1, --- thread.id of who allocated it
+    process_id INTEGER NOT NULL DEFAULT 1, --- [thread->process_id]
     own_events INTEGER DEFAULT 0,
         --- [?] of heap and Python, sum of 1 the event that allocated it is in event_row, 2 so is the one that freed it,
         --- or there is none, 4 a realloc freed it, 8 a realloc allocated it at the address where it was
-    process_id INTEGER NOT NULL DEFAULT 1, --- [thread->process_id]
-    domain INTEGER NOT NULL DEFAULT @DOMAIN_HEAP@, --- domain.code
     free_lag_change INTEGER DEFAULT 0, --- [?] as lag, of the event that freed it, less lag
     free_thread_id INTEGER, --- [? if FREE_THREAD] thread.id of who freed it; NULL: who allocated it
     pending_events INTEGER DEFAULT 0,

@@ -62,7 +62,8 @@ CREATE VIEW event AS
 CREATE VIEW allocation AS
     SELECT id, domain, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)) AS pid,
         coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)) AS tid, device, pool, stream, segment_id,
-        offset + (SELECT base FROM addr_base) AS addr, size, size - padding AS requested, alloc_seq, alloc_seq + lifetime_events AS free_requested_seq,
+        offset + (SELECT base FROM addr_base) AS addr, size, size - padding AS requested, alloc_seq,
+        alloc_seq + lifetime_events AS free_requested_seq,
         alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_completed_seq, alloc_ns,
         alloc_ns + lifetime_ns AS free_ns, callsite_id, source, process_id, temporary, memory_kind
     FROM allocation_row a;
@@ -164,8 +165,8 @@ CREATE VIEW frame AS
 --- peak_shared_bytes: of them, those in peak_bytes
 --- like: total_stat
 CREATE VIEW callsite_stat AS
-    SELECT id & 4294967295 AS callsite_id, (id >> 32) + 1 AS domain, allocations, frees, bytes, live_allocations, live_bytes,
-        peak_allocations, peak_bytes, temporary, lifetime_ns, process_id, shared_bytes, live_shared_bytes,
+    SELECT id & 4294967295 AS callsite_id, (id >> 32) + 1 AS domain, allocations, frees, bytes, live_allocations,
+        live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns, process_id, shared_bytes, live_shared_bytes,
         peak_shared_bytes
     FROM callsite_stat_row;
 
@@ -1383,10 +1384,11 @@ CREATE TRIGGER event_update INSTEAD OF UPDATE ON event BEGIN
 END;
 
 CREATE TRIGGER allocation_insert INSTEAD OF INSERT ON allocation BEGIN
-    INSERT INTO allocation_row(domain, source, offset, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events,
-        lifetime_ns, thread_id, own_events, pending_events, padding, device, pool, stream, segment_id, memory_kind, pid,
-        tid, process_id, id)
-    VALUES (NEW.domain, NEW.source, NEW.addr - (SELECT base FROM addr_base), NEW.size, NEW.callsite_id, NEW.alloc_seq, NEW.alloc_ns, NEW.temporary,
+    INSERT INTO allocation_row(domain, source, offset, size, callsite_id, alloc_seq, alloc_ns, temporary,
+        lifetime_events, lifetime_ns, thread_id, own_events, pending_events, padding, device, pool, stream, segment_id,
+        memory_kind, pid, tid, process_id, id)
+    VALUES (NEW.domain, NEW.source, NEW.addr - (SELECT base FROM addr_base), NEW.size, NEW.callsite_id, NEW.alloc_seq,
+        NEW.alloc_ns, NEW.temporary,
         NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns, NULL, 3,
         NEW.free_completed_seq - coalesce(NEW.free_requested_seq, NEW.alloc_seq), NEW.size - NEW.requested, NEW.device,
         NEW.pool, NEW.stream, NEW.segment_id, NEW.memory_kind, NEW.pid, NEW.tid, NEW.process_id, NEW.id);
