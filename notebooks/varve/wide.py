@@ -43,7 +43,7 @@ def plan(trace: Trace, view: str) -> Plan | None:
                             (base,))[1]).get(base, "")
     body = re.sub(r"^CREATE VIEW \w+ AS\s+", "", text)
     body, changed = _OF_THREAD.subn(r"\1", body)
-    parts = re.split(r"\s+FROM ", body, maxsplit=1)
+    parts = re.split(r"\n\s*FROM ", body, maxsplit=1)  # those of a column's own query stand within a line
     if changed != 2 or len(parts) != 2:
         return None
     head, tail = parts

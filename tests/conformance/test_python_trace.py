@@ -116,7 +116,8 @@ class Views(Case):
         for name in (*self.TRACES, "resnet", "oom", "streams") if recording.IS_FULL else ("short", "storages", "remat"):
             with varve.open(self.trace(name)) as trace:
                 for view in trace.views:
-                    rows = self.rows(trace.path, f'SELECT * FROM "{view}"')
+                    order = f" ORDER BY {wide.KEYS.get(wide.BASES[view], 'seq')}" if view in wide.BASES else ""
+                    rows = self.rows(trace.path, f'SELECT * FROM "{view}"{order}')
                     if view in (seen if rows else empty) and not recording.IS_FULL:
                         continue
                     (seen if rows else empty).add(view)

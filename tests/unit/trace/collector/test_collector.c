@@ -143,6 +143,15 @@ TEST(test_retired_ring_goes)
 
 /* ---- space ---- */
 
+/* Commits are made by a thread: rounds until the space comes back, or for too long. */
+static void expect_tail(struct lab *lab, const struct ring_header *ring, uint64_t tail)
+{
+    for (unsigned tries = 0; ring->tail != tail && tries < 10000; tries++) {
+        lab_rounds(lab, 1000000);
+    }
+    assert_int_equal(ring->tail, tail);
+}
+
 TEST(test_space_is_handed_back_after_the_commit)
 {
     struct lab *lab = lab_begin();
@@ -151,15 +160,13 @@ TEST(test_space_is_handed_back_after_the_commit)
     emit_marks(lab, ring, 1, 20);
     assert_int_equal(lab_rounds(lab, 2000000), 20);
     /* on a slow machine the time for a commit may have come already */
-    assert_int_equal(ring->tail, 20 - store_pending(lab->collector->store));
+    assert_true(ring->tail <= 20 - store_pending(lab->collector->store));
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
     assert_int_equal(ring->tail, 20);
     emit_marks(lab, ring, 21, 900); /* more than half of the ring: its thread could soon be short of space */
-    lab_rounds(lab, 20000000);
-    assert_int_equal(ring->tail, 900);
+    expect_tail(lab, ring, 900);
     emit_marks(lab, ring, 901, 910);
-    lab_rounds(lab, 400000000); /* and in any case after a while */
-    assert_int_equal(ring->tail, 910);
+    expect_tail(lab, ring, 910); /* and in any case after a while */
     lab_finish(lab);
     expect_marks(lab, 910);
     lab_end(lab);
