@@ -102,12 +102,18 @@ static bool event_row_add(struct store *store, const struct event *event)
     return row_pages_add(store->pages, ROWS_EVENT, event->seq, values, nulls, count);
 }
 
-/* Does its allocation's row say all of it? Then it has none of its own. */
+/* Would its allocation's row say all of it? */
+static bool event_can_be_held(struct store *store, const struct derive *derive, const struct event *event)
+{
+    return store->keep != VARVE_KEEP_ALLOCATIONS && derive_can_hold(derive, event) &&
+           rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid);
+}
+
+/* Then it has none of its own. */
 static bool event_is_held(struct store *store, struct derive *derive, const struct event *event)
 {
-    bool is_held = store->keep != VARVE_KEEP_ALLOCATIONS && derive_can_hold(derive, event) &&
-                   (store->event_log != NULL || !derive_may_return(event)) &&
-                   rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid);
+    const bool is_held =
+        (store->event_log != NULL || !derive_may_return(event)) && event_can_be_held(store, derive, event);
     if (is_held) {
         derive_hold(derive, event);
     }
@@ -116,9 +122,9 @@ static bool event_is_held(struct store *store, struct derive *derive, const stru
 
 void store_hold_again(struct store *store, struct derive *derive, const struct event *event, bool is_held)
 {
-    if (derive_can_hold(derive, event) &&
-        (is_held || (derive_may_return(event) &&
-                     rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)))) {
+    const bool was_held =
+        is_held ? derive_can_hold(derive, event) : derive_may_return(event) && event_can_be_held(store, derive, event);
+    if (was_held) {
         derive_hold(derive, event);
     }
 }
