@@ -447,6 +447,22 @@ int varve_alloc_process_events(struct varve_alloc *alloc);
 /// addresses), the device's; the allocator can only be closed then.
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message);
+/* What became of a pool's blocks: first addresses. */
+struct varve_pool_change {
+    uint64_t *freed, *allocated;
+    size_t freed_count, allocated_count;
+};
+
+/// The blocks of a private pool become those that it had in `snapshot`, as CUDA graph trees want it before they record
+/// behind a graph that was replayed: all that is in use of it is freed, then what was in use is allocated, each block
+/// with its whole size as the request. Segments that the pool got since stay, free. `change_out` is the caller's, by
+/// varve_pool_change_free. Errors: VARVE_ERROR_NOT_FOUND (no such pool, or one that nobody refers to), INVALID (it no
+/// longer has all of the memory), BUSY (a block waits for other streams), all with nothing changed; FULL (no
+/// descriptors): what is in use then is a part of it.
+int varve_alloc_restore_pool(struct varve_alloc *alloc, struct varve_pool_id pool,
+                             const struct varve_alloc_snapshot *snapshot, struct varve_pool_change *change_out,
+                             struct varve_message *message);
+void varve_pool_change_free(struct varve_pool_change *change);
 /// Walk every structure and sum; VARVE_ERROR_CORRUPT with the first thing that is wrong.
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message);
 

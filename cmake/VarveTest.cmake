@@ -24,7 +24,7 @@ find_package(PkgConfig REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
-set(VARVE_TEST_TIMEOUT 1200)
+set(VARVE_TEST_TIMEOUT 2400)
 
 # Where modules read what others wrote: files, command lines, the memory of other programs.
 set(VARVE_FOLDERS_OF_READERS

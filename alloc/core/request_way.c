@@ -365,6 +365,19 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     return block;
 }
 
+struct block *request_hand_out(struct varve_alloc *alloc, struct block *block, uint64_t bytes, enum varve_cause source)
+{
+    return hand_out(alloc,
+                    (struct handout){
+                        .pool = block_pool(block),
+                        .bytes = bytes,
+                        .rounded = bytes,
+                        .source = source,
+                        .is_cut = block->size > bytes,
+                    },
+                    block);
+}
+
 /* A backend has cut it already. */
 HOT bool is_cut(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
 {

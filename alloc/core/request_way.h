@@ -15,6 +15,10 @@ int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, 
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
                 struct request *request, struct block **block_out);
 
+/// alloc_found_block of the first `bytes` of a free block, or all of it, which becomes an allocation of so many bytes.
+/// Descriptors are reserved (request_reserve). What is left of the block is behind the one returned.
+struct block *request_hand_out(struct varve_alloc *alloc, struct block *block, uint64_t bytes, enum varve_cause source);
+
 /*
  * Unused memory back to the device: garbage collection, release_available_cached_blocks and
  * release_cached_blocks. Each stage is first planned, without a change, and then carried out; forecasts stop
