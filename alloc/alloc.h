@@ -447,6 +447,7 @@ int varve_alloc_process_events(struct varve_alloc *alloc);
 /// addresses), the device's; the allocator can only be closed then.
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message);
+
 /* What became of a pool's blocks: first addresses. */
 struct varve_pool_change {
     uint64_t *freed, *allocated;

@@ -8,7 +8,7 @@
 
 -- These views have no joins: SQLite reads them as if they were tables.
 --- the same of events that are not held by rows of allocations, in order: of caching allocators, the CUDA API,
----     storages, rematerialization, mappings, realloc, and what is not usual
+---     storages, rematerialization, mappings, reallocs that move, and what is not usual
 --- pid: number of the process in the operating system, which may be given again
 --- tid: number of the thread in the operating system | requested: as event_kind.requested says of the kind
 --- ring_seq: number in its ring, lost ones counted; NULL: stands for missing ones

@@ -150,7 +150,7 @@ TEST(test_pairs_with_exact_clocks)
 /* Nanoseconds: two CPUs in a hurry. Many addresses, so that chains of inversions do not build up. */
 TEST(test_pairs_with_close_clocks)
 {
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 4; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(4, 4); seed++) {
         run_story(2, 4, 40, 400, seed, false);
         run_story(6, 64, 40, 100, seed, seed % 2 == 0);
     }
@@ -160,7 +160,7 @@ TEST(test_pairs_with_close_clocks)
  */
 TEST(test_pairs_with_wrong_clocks)
 {
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 4; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(4, 4); seed++) {
         run_story(2, 64, 1500, 1000, seed, seed % 2 == 0);
         run_story(3, 64, 1500, 2000, seed, seed % 2 == 1);
         run_story(6, 64, 1500, 2000, seed, seed % 2 == 0);
