@@ -160,10 +160,15 @@ TEST(test_space_is_handed_back_after_the_commit)
     emit_marks(lab, ring, 1, 20);
     assert_int_equal(lab_rounds(lab, 2000000), 20);
     /* on a slow machine the time for a commit may have come already */
-    assert_true(ring->tail <= 20 - store_pending(lab->collector->store));
+    while (lab->collector->is_committing) {
+        lab_rounds(lab, 1);
+    }
+    assert_int_equal(ring->tail, 20 - store_pending(lab->collector->store));
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
     assert_int_equal(ring->tail, 20);
     emit_marks(lab, ring, 21, 900); /* more than half of the ring: its thread could soon be short of space */
+    lab_rounds(lab, 20000000);
+    assert_int_equal(store_pending(lab->collector->store), 0); /* a commit was begun before its time */
     expect_tail(lab, ring, 900);
     emit_marks(lab, ring, 901, 910);
     expect_tail(lab, ring, 910); /* and in any case after a while */
@@ -332,63 +337,6 @@ TEST(test_nested_and_late_events)
     lab_end(lab);
 }
 
-static void emit_heap(struct lab *lab, unsigned at, enum varve_kind kind, enum varve_cause cause, uint64_t addr,
-                      uint64_t size, uint64_t arg, unsigned flags)
-{
-    const struct varve_record record = {.ticks = lab->begin + at,
-                                        .addr = addr,
-                                        .size = size,
-                                        .requested = size,
-                                        .arg = arg,
-                                        .cause = (uint8_t)cause,
-                                        .dev_seq_kind_flags = varve_record_tag(0, kind, flags)};
-    hand_begin(lab->rings[0].ring);
-    hand_commit(lab->rings[0].ring, &record);
-}
-
-#define REALLOC_EVENTS "SELECT seq, kind, cause, flags, addr, size, arg, id FROM event ORDER BY seq"
-
-/* Reallocs that fail, stay where they were, and move: most of their events are held by rows of allocations, and all are
- * seen once. After a failed one the block is freed in a signal handler: by an event with a row of its own. */
-static void realloc_events(bool dies)
-{
-    struct lab *lab = lab_begin();
-    LAB_OK(lab,
-           store_meta_integer(lab->collector->store, "trace_id", (int64_t)lab->collector->directory.control->trace_id));
-    hand_process(lab, lab_dead());
-    hand_ring(lab, 1, 64);
-    emit_heap(lab, 1, VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 4096, 100, 0, 0);
-    emit_heap(lab, 2, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 4096, 0, 0, 0);
-    emit_heap(lab, 3, VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 4096, 7777, 4096, VARVE_FLAG_FAILED);
-    emit_heap(lab, 4, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 4096, 0, 0, VARVE_FLAG_NESTED);
-    emit_heap(lab, 5, VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_CALLOC, 8192, 50, 0, 0);
-    emit_heap(lab, 6, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 8192, 0, 0, 0);
-    emit_heap(lab, 7, VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 8192, 60, 8192, 0);
-    emit_heap(lab, 8, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 8192, 0, 0, 0);
-    emit_heap(lab, 9, VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 16384, 70, 8192, 0);
-    emit_heap(lab, 10, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 16384, 0, 0, 0);
-    if (dies) {
-        lab_rounds(lab, 2000000);
-        LAB_OK(lab, collector_commit(lab->collector, &lab->message));
-        lab_drop_collector(lab);
-        lab_recover(lab);
-    } else {
-        lab_finish(lab);
-    }
-    lab_rows(lab, REALLOC_EVENTS,
-             "1 32 16 0 4096 100 0 1\n2 33 18 0 4096 100 - 1\n3 34 18 1 4096 7777 4096 1\n4 33 25 2 4096 100 - 1\n"
-             "5 32 17 0 8192 50 0 2\n6 33 18 0 8192 50 - 2\n7 34 18 0 8192 60 8192 3\n8 33 18 0 8192 60 - 3\n"
-             "9 34 18 0 16384 70 8192 4\n10 33 25 0 16384 70 - 4\n");
-    lab_rows(lab, "SELECT seq FROM event_row WHERE kind BETWEEN 32 AND 34 ORDER BY seq", "2\n3\n4\n9\n");
-    lab_end(lab);
-}
-
-TEST(test_events_of_reallocs)
-{
-    realloc_events(false);
-    realloc_events(true);
-}
-
 /* ---- a collector that dies ---- */
 
 static struct ring_header *begin_recoverable(struct lab *lab, unsigned rings, uint32_t capacity)
@@ -439,6 +387,59 @@ TEST(test_recover_stores_each_event_once)
     die_and_recover(1, false, false);
     die_and_recover(3, true, false);
     die_and_recover(2, true, true);
+}
+
+static void emit_heap(struct lab *lab, unsigned at, enum varve_kind kind, enum varve_cause cause, uint64_t addr,
+                      uint64_t size, uint64_t arg, unsigned flags)
+{
+    emit_block(lab->rings[0].ring, kind, lab->begin + at, 0,
+               (struct varve_record){.addr = addr,
+                                     .size = size,
+                                     .requested = size,
+                                     .arg = arg,
+                                     .cause = (uint8_t)cause,
+                                     .dev_seq_kind_flags = flags});
+}
+
+#define REALLOC_EVENTS "SELECT seq, kind, cause, flags, addr, size, arg, id FROM event ORDER BY seq"
+
+/* Reallocs that fail, stay where they were, and move: most of their events are held by rows of allocations, and all are
+ * seen once. After a failed one the block is freed in a signal handler: by an event with a row of its own. */
+static void realloc_events(bool dies)
+{
+    struct lab *lab = lab_begin();
+    begin_recoverable(lab, 1, 64);
+    emit_heap(lab, 1, VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 4096, 100, 0, 0);
+    emit_heap(lab, 2, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 4096, 0, 0, 0);
+    emit_heap(lab, 3, VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 4096, 7777, 4096, VARVE_FLAG_FAILED);
+    emit_heap(lab, 4, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 4096, 0, 0, VARVE_FLAG_NESTED);
+    emit_heap(lab, 5, VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_CALLOC, 8192, 50, 0, 0);
+    emit_heap(lab, 6, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 8192, 0, 0, 0);
+    emit_heap(lab, 7, VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 8192, 60, 8192, 0);
+    emit_heap(lab, 8, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 8192, 0, 0, 0);
+    emit_heap(lab, 9, VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 16384, 70, 8192, 0);
+    emit_heap(lab, 10, VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 16384, 0, 0, 0);
+    if (dies) {
+        lab_rounds(lab, 2000000);
+        LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+        lab_drop_collector(lab);
+        lab_kill(lab, lab->holders[0]);
+        lab_recover(lab);
+    } else {
+        lab_finish(lab);
+    }
+    lab_rows(lab, REALLOC_EVENTS,
+             "1 32 16 0 4096 100 0 1\n2 33 18 0 4096 100 - 1\n3 34 18 1 4096 7777 4096 1\n4 33 25 2 4096 100 - 1\n"
+             "5 32 17 0 8192 50 0 2\n6 33 18 0 8192 50 - 2\n7 34 18 0 8192 60 8192 3\n8 33 18 0 8192 60 - 3\n"
+             "9 34 18 0 16384 70 8192 4\n10 33 25 0 16384 70 - 4\n");
+    lab_rows(lab, "SELECT seq FROM event_row WHERE kind BETWEEN 32 AND 34 ORDER BY seq", "2\n3\n4\n9\n");
+    lab_end(lab);
+}
+
+TEST(test_events_of_reallocs)
+{
+    realloc_events(false);
+    realloc_events(true);
 }
 
 /* It died between the commit and the release: the ring still shows what the database has already. */
