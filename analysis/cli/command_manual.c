@@ -43,7 +43,10 @@ static void print_word(FILE *out, const char *word, size_t length)
 static void command_manual_print_text(FILE *out, const char *text)
 {
     bool is_begin = true;
-    while (text != NULL && *text != '\0') {
+    if (text == NULL) {
+        return;
+    }
+    while (*text != '\0') {
         size_t word = strcspn(text, " \n");
         if (is_begin && (*text == '.' || *text == '\'')) {
             fputs("\\&", out);

@@ -17,6 +17,7 @@
 #include "trace/writer.h"
 
 #include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,7 +169,7 @@ static void follow_sites(const struct follow *follow, const struct followed_devi
 static void follow_failure(struct follow *follow, const struct followed_device *device,
                            const struct varve_record *record, int64_t ts_ns)
 {
-    struct oom_request *request = oom_scene_add(
+    struct oom_request *added = oom_scene_add(
         follow->scene, &(struct oom_request){.request = {.seq = follow->seq,
                                                          .process_id = 1,
                                                          .device = record->device,
@@ -182,19 +183,19 @@ static void follow_failure(struct follow *follow, const struct followed_device *
                                              .allocated = (int64_t)record->requested,
                                              .reserved = (int64_t)record->arg,
                                              .largest_free = record->addr != 0 ? (int64_t)record->addr : -1});
-    struct failure *failure = &request->failure;
-    request->owner = follow_owner(follow, record->callsite);
-    memcpy(request->stages, device->stages, sizeof(request->stages));
-    request->stage_count = device->stage_count;
+    struct failure *failure = &added->failure;
+    added->owner = follow_owner(follow, record->callsite);
+    memcpy(added->stages, device->stages, sizeof(added->stages));
+    added->stage_count = device->stage_count;
     if (device->layout == NULL || follow->scene->count > OOM_DETAILS_MAX) {
         return;
     }
-    failure_of_layout(failure, device->layout, &request->request);
+    failure_of_layout(failure, device->layout, &added->request);
     if (failure->is_known) {
-        pool_name_of(record->pool % 2 != 0, record->pool, request->pool);
-        follow_holders(follow, device, failure->freeing.first, failure->freeing.blocks, request->freeing);
-        follow_holders(follow, device, failure->best.first, failure->best.blocks, request->best);
-        follow_sites(follow, device, request);
+        pool_name_of(record->pool % 2 != 0, record->pool, added->pool);
+        follow_holders(follow, device, failure->freeing.first, failure->freeing.blocks, added->freeing);
+        follow_holders(follow, device, failure->best.first, failure->best.blocks, added->best);
+        follow_sites(follow, device, added);
     }
 }
 
@@ -229,6 +230,7 @@ static void follow_allocation(const struct follow *follow, struct followed_devic
         device->blocks = memory_grow(device->blocks, &device->capacity, device->count, sizeof(device->blocks[0]));
         map_put(&device->numbers, record->addr, device->count++);
     }
+    assert(number < device->count && device->blocks != NULL);
     device->allocations++;
     device->blocks[number] = (struct followed_block){
         .seq = follow->seq, .ts_ns = ts_ns, .number = device->allocations, .callsite = record->callsite};

@@ -109,7 +109,8 @@ static void json_decoder_add(struct reader *reader, const void *bytes, size_t co
 static void add_character(struct reader *reader, uint32_t code)
 {
     char bytes[4];
-    json_decoder_add(reader, bytes, format_utf8_point(bytes, code));
+    const size_t count = format_utf8_point(bytes, code);
+    json_decoder_add(reader, bytes, count);
 }
 
 /* Four digits of hexadecimal; false if they are not there. */

@@ -44,7 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         atexit(clean);
     }
     FILE *file = fopen(path, "wb");
-    check(file != NULL && fwrite(data, 1, size, file) == size && fclose(file) == 0);
+    check(file != NULL);
+    const bool is_written = fwrite(data, 1, size, file) == size;
+    check(fclose(file) == 0 && is_written);
     check(event_log_resume(path, size, &log, &message) == VARVE_OK);
     events = rest = 0;
     uint64_t again = 0;

@@ -335,9 +335,10 @@ bool exec_check_minds_order(const char *asan_options)
 {
     static const char name[] = "verify_asan_link_order=";
     char value = '1';
-    while (asan_options != NULL && (asan_options = strstr(asan_options, name)) != NULL) {
-        asan_options += sizeof(name) - 1;
-        value = *asan_options;
+    const char *found = asan_options != NULL ? strstr(asan_options, name) : NULL;
+    for (; found != NULL; found = strstr(found, name)) {
+        found += sizeof(name) - 1;
+        value = *found;
     }
     return value != '0' && value != 'f' && value != 'n'; /* false, no */
 }

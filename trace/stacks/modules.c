@@ -114,7 +114,8 @@ static void describe_path(struct module_description *module)
     const char *name = module->object.name;
     char link[MODULE_PATH_MAX];
     if (name == NULL || name[0] == '\0') {
-        path_set(module, link, recorder_executable(link, sizeof(link)));
+        const size_t bytes = recorder_executable(link, sizeof(link));
+        path_set(module, link, bytes);
         return;
     }
     if (name[0] != '/' && recorder_sys_getcwd(link, sizeof(link)) > 0 && link[0] == '/') {
