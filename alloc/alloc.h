@@ -282,6 +282,22 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
 int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc *ipc, uint64_t *addr_out,
                          struct varve_message *message);
 int varve_alloc_ipc_close(struct varve_alloc *alloc, uint64_t addr);
+
+/* The physical memory below a block of an expandable segment. */
+struct varve_alloc_pages {
+    int *fds;        /* of files, by address; in the exporter they are the allocator's */
+    size_t count;    /* of them */
+    uint64_t unit;   /* bytes of each */
+    uint64_t offset; /* of the block in the first */
+};
+
+/// `pages_out->fds` is the caller's, by free; the descriptors stay open as long as the memory. Errors:
+/// VARVE_ERROR_NOT_FOUND, UNSUPPORTED (not of an expandable segment, or the device gives none).
+int varve_alloc_ipc_export_pages(struct varve_alloc *alloc, uint64_t addr, struct varve_alloc_pages *pages_out);
+/// Where the first page is here, all of them behind one another, for varve_alloc_ipc_close. `fds` are this process's
+/// and stay the caller's.
+int varve_alloc_ipc_open_pages(struct varve_alloc *alloc, const struct varve_alloc_pages *pages, uint64_t *addr_out,
+                               struct varve_message *message);
 /// Expandable segments become accessible to device `peer`, now and when they grow.
 int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer);
 
@@ -369,12 +385,14 @@ enum varve_alloc_stat_pool {
     X(inactive_split)            \
     X(allocated_bytes) X(reserved_bytes) X(active_bytes) X(inactive_split_bytes) X(requested_bytes)
 
+/* In the order of PyTorch's DeviceStats, 2.3 to 2.11. */
 struct varve_alloc_stats {
 #define VARVE_ALLOC_STAT_FIELD(name) struct varve_alloc_stat name[VARVE_ALLOC_STAT_POOLS];
     VARVE_ALLOC_STAT_LIST(VARVE_ALLOC_STAT_FIELD)
 #undef VARVE_ALLOC_STAT_FIELD
+    int64_t num_alloc_retries, num_ooms;
     struct varve_alloc_stat oversize_allocations, oversize_segments;
-    int64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free;
+    int64_t num_sync_all_streams, num_device_alloc, num_device_free;
     int64_t max_split_size; /* -1: unlimited */
 };
 

@@ -192,6 +192,14 @@ struct varve_device_ops {
     int (*ipc_open)(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
     int (*ipc_close)(struct varve_device *device, uint64_t addr);
 
+    /* Physical memory for other processes, as descriptors of files: all three or none. NULL: the device gives none, as
+     * one that was not opened to share. vmm_export: the descriptor is the device's, and closed when the handle is
+     * released. vmm_import: a handle as of vmm_create, of memory that another process has exported with that size; `fd`
+     * stays the caller's. synchronize waits for all work that the device has by now. */
+    int (*vmm_export)(struct varve_device *device, uint64_t handle, int *fd_out);
+    int (*vmm_import)(struct varve_device *device, int fd, uint64_t bytes, uint64_t *handle_out);
+    int (*synchronize)(struct varve_device *device);
+
     /* Why the last call that failed did so, in one line; "" if none has failed. */
     void (*reason)(const struct varve_device *device, struct varve_message *message_out);
 

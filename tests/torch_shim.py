@@ -13,6 +13,7 @@ import recording
 SHIM = os.path.join(recording.ROOT, "alloc", "frontend", "python")
 FAKE = os.path.join(recording.ROOT, "tests", "programs", "fake_torch")
 LIBRARY = os.environ.get("VARVE_TORCH_LIBRARY") or os.path.join(os.path.dirname(recording.VARVE), "libvarve-torch.so")
+FAKE_LIBRARY = recording.program("torch_fake/libtorch_cuda.so")
 OTHERS = ("VARVE_", "PYTHON", "PYTORCH_", "FAKE_", "LD_PRELOAD", "CUDA_")
 
 
@@ -49,4 +50,5 @@ class OnVarve(Shim):
             self.skipTest(f"{LIBRARY} is not built")
         if recording.IS_SANITIZED:
             self.skipTest("a sanitized library does not load into a plain Python")
-        self.environment.update(VARVE_TORCH="allocate", VARVE_TORCH_LIBRARY=LIBRARY, VARVE_TORCH_DEVICE="host")
+        self.environment.update(VARVE_TORCH="allocate", VARVE_TORCH_LIBRARY=LIBRARY, VARVE_TORCH_DEVICE="host",
+                                FAKE_TORCH_LIBRARY=FAKE_LIBRARY)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of other processes and other devices: a segment is exported with the block's offset in it; an import
- * is mapped once, however many blocks of it are opened. Peers get access to expandable segments, which have
+ * is mapped once, however many blocks of it are opened. Of an expandable segment only the pages below the block are
+ * exported, and each import of pages is mapped anew. Peers get access to expandable segments, which have
  * no access of their own by default.
  */
 #include "alloc/core/request_way.h"
@@ -15,6 +16,9 @@ struct shared_mapping {
     struct shared_mapping *next;
     struct varve_ipc_handle handle;
     uint64_t addr;
+    uint64_t *pages;   /* handles; NULL: a whole segment */
+    size_t page_count; /* that are mapped */
+    uint64_t unit, reserved;
     struct shared_open *opens; /* never empty */
 };
 
@@ -47,7 +51,7 @@ static struct shared_mapping *segment_share_find_handle(const struct varve_alloc
                                                         const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = alloc->shared;
-    while (mapping != NULL && memcmp(&mapping->handle, handle, sizeof(*handle)) != 0) {
+    while (mapping != NULL && (mapping->pages != NULL || memcmp(&mapping->handle, handle, sizeof(*handle)) != 0)) {
         mapping = mapping->next;
     }
     return mapping;
@@ -76,6 +80,19 @@ static int count_open(struct shared_mapping *mapping, uint64_t addr)
     return VARVE_OK;
 }
 
+static void shared_pages_drop(const struct varve_alloc *alloc, const struct shared_mapping *mapping)
+{
+    const struct varve_device_ops *ops = alloc->device->ops;
+    ops->synchronize(alloc->device); /* unmapping does not wait for who reads there */
+    for (size_t i = 0; i < mapping->page_count; i++) {
+        ops->vmm_unmap(alloc->device, mapping->addr + i * mapping->unit, mapping->unit);
+        ops->vmm_release(alloc->device, mapping->pages[i], mapping->unit);
+    }
+    if (mapping->addr != 0) {
+        ops->vmm_address_free(alloc->device, mapping->addr, mapping->reserved);
+    }
+}
+
 static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link)
 {
     struct shared_mapping *mapping = *link;
@@ -85,7 +102,12 @@ static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link
         mapping->opens = open->next;
         free(open);
     }
-    alloc->device->ops->ipc_close(alloc->device, mapping->addr);
+    if (mapping->pages != NULL) {
+        shared_pages_drop(alloc, mapping);
+    } else {
+        alloc->device->ops->ipc_close(alloc->device, mapping->addr);
+    }
+    free(mapping->pages);
     free(mapping);
 }
 
@@ -155,6 +177,102 @@ int varve_alloc_ipc_close(struct varve_alloc *alloc, uint64_t addr)
     }
     alloc_unlock(alloc);
     return error;
+}
+
+/* ---- pages of expandable segments ---- */
+
+static int shared_pages_export(const struct varve_alloc *alloc, const struct block *block,
+                               struct varve_alloc_pages *pages)
+{
+    const struct expandable *segment = block->expandable;
+    uint64_t first = (block->addr - segment->addr) / segment->unit;
+    uint64_t end = (block->addr + block->size - segment->addr + segment->unit - 1) / segment->unit;
+    int *fds = calloc(end - first, sizeof(*fds));
+    int error = fds != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    for (uint64_t i = first; error == VARVE_OK && i < end; i++) {
+        error = alloc->device->ops->vmm_export(alloc->device, segment->handles[i], &fds[i - first]);
+    }
+    if (error != VARVE_OK) {
+        free(fds);
+        return error;
+    }
+    *pages = (struct varve_alloc_pages){
+        .fds = fds,
+        .count = end - first,
+        .unit = segment->unit,
+        .offset = block->addr - segment->addr - first * segment->unit,
+    };
+    return VARVE_OK;
+}
+
+int varve_alloc_ipc_export_pages(struct varve_alloc *alloc, uint64_t addr, struct varve_alloc_pages *pages_out)
+{
+    alloc_lock(alloc);
+    const struct block *block = block_map_find(&alloc->map, addr);
+    int error = block == NULL ? VARVE_ERROR_NOT_FOUND : VARVE_OK;
+    if (block != NULL && (block->expandable == NULL || alloc->device->ops->vmm_export == NULL)) {
+        error = VARVE_ERROR_UNSUPPORTED;
+    }
+    VARVE_THEN(error, shared_pages_export(alloc, block, pages_out));
+    alloc_unlock(alloc);
+    return error;
+}
+
+/* Handles, addresses, mappings and access; after an error as much of it is there as `mapping` says. */
+static int shared_pages_map(const struct varve_alloc *alloc, const struct varve_alloc_pages *pages,
+                            struct shared_mapping *mapping)
+{
+    const struct varve_device_ops *ops = alloc->device->ops;
+    struct varve_device *device = alloc->device;
+    int error = ops->vmm_reserve(device, mapping->reserved, NULL, &mapping->addr);
+    for (size_t i = 0; error == VARVE_OK && i < pages->count; i++) {
+        const uint64_t addr = mapping->addr + i * pages->unit;
+        error = ops->vmm_import(device, pages->fds[i], pages->unit, &mapping->pages[i]);
+        if (error == VARVE_OK) {
+            error = ops->vmm_map(device, addr, pages->unit, mapping->pages[i]);
+            if (error != VARVE_OK) {
+                ops->vmm_release(device, mapping->pages[i], pages->unit);
+            } else {
+                mapping->page_count++;
+            }
+        }
+        VARVE_THEN(error, ops->vmm_set_access(device, addr, pages->unit, device->index));
+        for (uint32_t k = 0; error == VARVE_OK && k < alloc->peer_count; k++) {
+            error = ops->vmm_set_access(device, addr, pages->unit, alloc->peers[k]);
+        }
+    }
+    return error;
+}
+
+int varve_alloc_ipc_open_pages(struct varve_alloc *alloc, const struct varve_alloc_pages *pages, uint64_t *addr_out,
+                               struct varve_message *message)
+{
+    if (alloc->device->ops->vmm_import == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device %s takes no pages of other processes",
+                                 alloc->device->ops->name);
+    }
+    struct shared_mapping *mapping = calloc(1, sizeof(*mapping));
+    uint64_t *handles = calloc(pages->count, sizeof(*handles));
+    if (mapping == NULL || handles == NULL) {
+        free(mapping);
+        free(handles);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the entry of shared memory");
+    }
+    mapping->pages = handles;
+    mapping->unit = pages->unit;
+    mapping->reserved = pages->count * pages->unit;
+    alloc_lock(alloc);
+    int error = shared_pages_map(alloc, pages, mapping);
+    VARVE_THEN(error, count_open(mapping, mapping->addr));
+    mapping->next = alloc->shared;
+    alloc->shared = mapping;
+    if (error == VARVE_OK) {
+        *addr_out = mapping->addr;
+    } else {
+        mapping_drop(alloc, &alloc->shared);
+    }
+    alloc_unlock(alloc);
+    return error == VARVE_OK ? error : device_message(alloc, error, message, "cannot map the shared memory");
 }
 
 void share_close(struct varve_alloc *alloc)

@@ -212,6 +212,9 @@ static const struct varve_device_ops cuda_ops = {
     .ipc_export = cuda_ipc_export,
     .ipc_open = cuda_ipc_open,
     .ipc_close = cuda_ipc_close,
+    .vmm_export = cuda_vmm_export,
+    .vmm_import = cuda_vmm_import,
+    .synchronize = cuda_synchronize,
     .close = cuda_close,
 };
 
@@ -247,6 +250,11 @@ static void look_for_parts(struct cuda_device *cuda)
     uint64_t granularity = cuda_vmm_granularity(cuda);
     if (granularity == 0 || CUDA_GRAIN % granularity != 0) {
         cuda->ops.vmm_reserve = NULL;
+    }
+    if (!cuda->shares || cuda->ops.vmm_reserve == NULL) {
+        cuda->ops.vmm_export = NULL;
+        cuda->ops.vmm_import = NULL;
+        cuda->ops.synchronize = NULL;
     }
     if (!cuda_has_pools(cuda)) {
         cuda->ops.alloc_async = NULL;

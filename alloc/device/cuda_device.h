@@ -28,6 +28,12 @@ struct cuda_export {
     uint64_t opens; /* times that it is open here */
 };
 
+/* Physical memory that other processes were given. */
+struct cuda_lent_memory {
+    cuda_memory memory;
+    int fd;
+};
+
 struct cuda_device {
     struct device_table table;   /* its resources' `used` holds what is being allocated right now, too */
     struct varve_device_ops ops; /* without what this GPU does not have */
@@ -45,6 +51,9 @@ struct cuda_device {
     struct cuda_export *exports;
     uint32_t export_count;
     size_t export_capacity;
+    struct cuda_lent_memory *lent;
+    uint32_t lent_count;
+    size_t lent_capacity;
     cuda_module *programs;
     uint32_t program_count;
     size_t program_capacity;
@@ -118,6 +127,13 @@ int cuda_peer_enable(struct varve_device *device, int peer);
 int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
 int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
 int cuda_ipc_close(struct varve_device *device, uint64_t addr);
+int cuda_vmm_export(struct varve_device *device, uint64_t handle, int *fd_out);
+int cuda_vmm_import(struct varve_device *device, int fd, uint64_t bytes, uint64_t *handle_out);
+int cuda_synchronize(struct varve_device *device);
+/// The memory is released. With the table locked.
+void cuda_lent_withdraw(struct cuda_device *cuda, cuda_memory memory);
+/// Nothing is lent any more, for a close. With the table locked.
+void cuda_lent_close(struct cuda_device *cuda);
 /// The segment is gone, and nobody opens it any more. With the table locked.
 void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr);
 

@@ -174,6 +174,11 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
     X(vmm_map, cuMemMap, cuMemMap, 10020,                                                                    \
       (cuda_address addr, size_t bytes, size_t offset, cuda_memory memory, unsigned long long flags))        \
     X(vmm_unmap, cuMemUnmap, cuMemUnmap, 10020, (cuda_address addr, size_t bytes))                           \
+    X(vmm_export, cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020,                         \
+      (void *shareable_out, cuda_memory memory, unsigned type, unsigned long long flags))                    \
+    X(vmm_import, cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020,                     \
+      (cuda_memory *memory_out, void *shareable, unsigned type))                                             \
+    X(context_synchronize, cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                 \
     X(vmm_set_access, cuMemSetAccess, cuMemSetAccess, 10020,                                                 \
       (cuda_address addr, size_t bytes, const struct cuda_access *access, size_t count))                     \
     X(stream_synchronize, cuStreamSynchronize, cuStreamSynchronize, 2000, (cuda_stream stream))              \

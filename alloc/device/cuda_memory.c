@@ -227,6 +227,7 @@ int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 int cuda_memory_release(struct device_table *table, uint64_t bytes, uint64_t value)
 {
     struct cuda_device *cuda = cuda_of_table(table);
+    cuda_lent_withdraw(cuda, value);
     return cuda_failed(cuda, cuda->driver->vmm_release(value), "cuMemRelease of %llu bytes", (unsigned long long)bytes);
 }
 
@@ -270,6 +271,7 @@ static void range_close(struct cuda_device *cuda, const struct device_range *ran
 
 void cuda_memory_close(struct cuda_device *cuda)
 {
+    cuda_lent_close(cuda);
     const struct device_range *range = device_ranges_at_or_after(&cuda->table.resources.mappings, 0);
     for (; range; range = device_ranges_at_or_after(&cuda->table.resources.mappings, range->addr + 1)) {
         cuda->driver->vmm_unmap(range->addr, range->bytes);

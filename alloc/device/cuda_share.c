@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the cuda device for other devices and other processes. A peer gets access to everything here
- * from its own primary context, which is kept for that. Other processes get whole segments: what they are
- * given fills the driver's handle to the last byte, so only the first address of a segment can be exported,
- * and a block's offset in it travels beside (varve_alloc_ipc). The driver answers a handle that is open
- * already with the same address, and counts; so does the table. A handle of our own it refuses, though programs
- * pass storages through queues that end where they began; the table of exports knows it. Called through the
- * ops table.
+ * Memory of the cuda device for other devices and other processes. A peer gets access to everything here from its own
+ * primary context, which is kept for that. Other processes get whole segments, or physical memory.
+ *
+ * What they are given of a segment fills the driver's handle to the last byte, so only its first address can be
+ * exported, and a block's offset in it travels beside (varve_alloc_ipc). The driver answers a handle that is open
+ * already with the same address, and counts; so does the table. A handle of our own it refuses, though programs pass
+ * storages through queues that end where they began; the table of exports knows it.
+ *
+ * Physical memory goes as descriptors of files, one for each handle, kept as long as it: each export makes a new one.
+ *
+ * Called through the ops table.
  */
 #include "alloc/device/cuda_device.h"
 #include "base/grown_array.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the driver's handle is all of it");
 
@@ -222,4 +227,106 @@ static int import_close(struct device_table *table, struct device_call *call)
 int cuda_ipc_close(struct varve_device *device, uint64_t addr)
 {
     return device_run(device, (struct device_call){.addr = addr, .gives_back = true}, import_close);
+}
+
+/* ---- physical memory ---- */
+
+static struct cuda_lent_memory *lent_find(struct cuda_device *cuda, cuda_memory memory)
+{
+    for (uint32_t i = 0; i < cuda->lent_count; i++) {
+        if (cuda->lent[i].memory == memory) {
+            return &cuda->lent[i];
+        }
+    }
+    return NULL;
+}
+
+void cuda_lent_withdraw(struct cuda_device *cuda, cuda_memory memory)
+{
+    struct cuda_lent_memory *found = lent_find(cuda, memory);
+    if (found) {
+        close(found->fd);
+        *found = cuda->lent[--cuda->lent_count];
+    }
+}
+
+void cuda_lent_close(struct cuda_device *cuda)
+{
+    for (uint32_t i = 0; i < cuda->lent_count; i++) {
+        close(cuda->lent[i].fd);
+    }
+    free(cuda->lent);
+    cuda->lent = NULL;
+    cuda->lent_count = 0;
+}
+
+static int lend(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    const struct device_slot *slot = slots_find(&table->resources.handles, call->id);
+    if (!slot) {
+        return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "there is no such handle of physical memory");
+    }
+    const struct cuda_lent_memory *known = lent_find(cuda, slot->value);
+    if (known) {
+        *(int *)call->out = known->fd;
+        return VARVE_OK;
+    }
+    if (!ARRAY_GROW(cuda->lent, cuda->lent_capacity, cuda->lent_count + 1)) {
+        return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an export");
+    }
+    int fd = -1;
+    int error = cuda_failed(cuda, cuda->driver->vmm_export(&fd, slot->value, CUDA_HANDLE_TYPE_FD, 0),
+                            "cuMemExportToShareableHandle");
+    if (error == VARVE_OK) {
+        cuda->lent[cuda->lent_count++] = (struct cuda_lent_memory){slot->value, fd};
+        *(int *)call->out = fd;
+    }
+    return error;
+}
+
+int cuda_vmm_export(struct varve_device *device, uint64_t handle, int *fd_out)
+{
+    return device_run(device, (struct device_call){.id = handle, .out = fd_out}, lend);
+}
+
+static int borrow(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    uint64_t handle;
+    int error = resources_handle_create(&table->resources, call->bytes, &handle);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    cuda_memory memory = 0;
+    error = cuda_failed(
+        cuda, cuda->driver->vmm_import(&memory, (void *)(uintptr_t) * (const int *)call->argument, CUDA_HANDLE_TYPE_FD),
+        "cuMemImportFromShareableHandle of %llu bytes", (unsigned long long)call->bytes);
+    if (error != VARVE_OK) {
+        resources_handle_cancel(&table->resources, handle);
+        return error;
+    }
+    slots_find(&table->resources.handles, handle)->value = memory;
+    *(uint64_t *)call->out = handle;
+    return VARVE_OK;
+}
+
+int cuda_vmm_import(struct varve_device *device, int fd, uint64_t bytes, uint64_t *handle_out)
+{
+    return device_run(device, (struct device_call){.bytes = bytes, .argument = &fd, .out = handle_out}, borrow);
+}
+
+static int wait_for_all(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    (void)call;
+    cuda_unlock(cuda);
+    cuda_result result = cuda->driver->context_synchronize();
+    cuda_lock(cuda);
+    return cuda_failed(cuda, result, "cuCtxSynchronize");
+}
+
+int cuda_synchronize(struct varve_device *device)
+{
+    return device_run(device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED}, wait_for_all);
 }

@@ -19,8 +19,8 @@ struct history_event {
     uint64_t bytes;
     uint64_t stream;
     struct varve_pool_id pool;
-    int64_t time_us; /* of CLOCK_REALTIME since 1970 */
-    enum varve_kind kind;
+    int64_t time_us;      /* of CLOCK_REALTIME since 1970 */
+    enum varve_kind kind; /* VARVE_KIND_NONE: a snapshot was taken, `bytes` were active */
 };
 
 struct history {
@@ -40,6 +40,8 @@ struct history {
 /// Keep what PyTorch's history has of it: allocations, frees, segments and failures.
 void history_add(struct history *history, struct varve_alloc *alloc, struct varve_device *device,
                  const struct varve_record *record);
+/// A snapshot was taken when so many bytes were active: later ones have that, too.
+void history_add_snapshot(struct history *history, uint64_t active_bytes);
 /// Forget what was kept, and keep so many from now on.
 void history_begin(struct history *history, uint64_t limit);
 /// Event `i` of `count`, the oldest first.
@@ -55,6 +57,7 @@ struct frontend_device {
     uint32_t forks;     /* when it was opened: a fork child can do nothing with it */
     bool is_recorded;   /* into a trace */
     bool has_callsites; /* a request had a call site: atomic, written with the allocator's lock */
+    bool is_shared;     /* other processes were given memory of it: atomic */
     struct varve_device *device;
     struct varve_alloc *alloc;
     struct varve_alloc_recorder recorder;

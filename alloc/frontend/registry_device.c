@@ -32,7 +32,8 @@ int frontend_device_open(const struct frontend_config *config, int ordinal, stru
         break;
     }
     return varve_cuda_open(
-        &(struct varve_cuda_options){.index = ordinal, .ordinal = ordinal, .limit_bytes = config->limit_bytes},
+        &(struct varve_cuda_options){
+            .index = ordinal, .ordinal = ordinal, .limit_bytes = config->limit_bytes, .shares = true},
         device_out, message);
 }
 

@@ -72,6 +72,21 @@ static struct history_event *next_event(struct history *history)
     return &history->events[(history->start + history->capacity - 1) % history->capacity];
 }
 
+static int64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+void history_add_snapshot(struct history *history, uint64_t active_bytes)
+{
+    struct history_event *event = history->limit > 0 ? next_event(history) : NULL;
+    if (event != NULL) {
+        *event = (struct history_event){.bytes = active_bytes, .time_us = now_us(), .kind = VARVE_KIND_NONE};
+    }
+}
+
 void history_add(struct history *history, struct varve_alloc *alloc, struct varve_device *device,
                  const struct varve_record *record)
 {
@@ -84,14 +99,12 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
         return;
     }
     resolve(history, alloc, record);
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     *event = (struct history_event){
         .addr = record->addr,
         .bytes = registry_history_bytes_of(kind, record),
         .stream = history->recent.stream,
         .pool = history->recent.pool,
-        .time_us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
+        .time_us = now_us(),
         .kind = kind,
     };
     uint64_t total = 0;

@@ -55,13 +55,17 @@ TORCH_API void varve_torch_cache_info_method(void *self, int8_t device, size_t *
  * value. Only their addresses matter to C and Python: void varve_torch_begin_allocate_to_pool(int,
  * std::pair<uint64_t, uint64_t>, std::function<bool(cudaStream_t)>); void
  * varve_torch_end_allocate_to_pool(int, std::pair<uint64_t, uint64_t>); void varve_torch_release_pool(int,
- * std::pair<uint64_t, uint64_t>); */
+ * std::pair<uint64_t, uint64_t>). So it is with the other varve_torch_…_method (torch_methods.cc). */
 
 /* What the shim asks: errors and state */
 
 TORCH_API uint32_t varve_torch_interface_version(void);
 /// Why the calling thread's last call failed; "" if none has. Valid until its next call.
 TORCH_API const char *varve_torch_message(void);
+/// The name that a virtual function of PyTorch's allocators gives itself when it refuses to answer: "… does not
+/// yet support NAME". `functions`: the table of functions of its class. 1, or 0 if it is not such a one: it was
+/// called then, with arguments that mean nothing.
+TORCH_API int varve_torch_refusal(void *function, void *const *functions, char *name_out, size_t size);
 /// The count that varve_torch_init was called with, 0 before.
 TORCH_API int varve_torch_device_count(void);
 /// 1 if the device's allocator exists: something was allocated there, or asked for by varve_torch_open.
@@ -144,6 +148,7 @@ enum varve_torch_action {
     VARVE_TORCH_SEGMENT_MAP = 5,    /* "segment_map" */
     VARVE_TORCH_SEGMENT_UNMAP = 6,  /* "segment_unmap" */
     VARVE_TORCH_OOM = 7,            /* "oom": addr is what the device had free ("device_free") */
+    VARVE_TORCH_SNAPSHOT = 8,       /* "snapshot": one was taken, of so many active bytes */
 };
 
 /* An entry of device_traces, oldest first. */

@@ -5,6 +5,7 @@
  */
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/torch.h"
+#include "alloc/frontend/torch_requests.h"
 #include "base/error.h"
 #include "trace/emit.h"
 
@@ -47,20 +48,35 @@ static int check_ordinal(int device)
 
 /* ---- statistics ---- */
 
-int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, int64_t value), void *context)
+int torch_stats_of(int ordinal, struct varve_alloc_stats *stats_out)
 {
     struct frontend_device *device = registry_find(ordinal);
-    struct varve_alloc_stats stats = {0};
     struct frontend_config config;
     int error = check_ordinal(ordinal);
+    *stats_out = (struct varve_alloc_stats){0};
     if (device != NULL) {
-        error = varve_alloc_get_device_stats(device->alloc, &stats);
+        error = varve_alloc_get_device_stats(device->alloc, stats_out);
     } else if (error == VARVE_OK) {
         error = registry_get_config(&config, registry_message());
-        stats.max_split_size = error != VARVE_OK || config.alloc.max_split_size == VARVE_ALLOC_UNLIMITED
-                                   ? -1
-                                   : (int64_t)config.alloc.max_split_size;
+        stats_out->max_split_size = error != VARVE_OK || config.alloc.max_split_size == VARVE_ALLOC_UNLIMITED
+                                        ? -1
+                                        : (int64_t)config.alloc.max_split_size;
     }
+    return error;
+}
+
+int torch_enable_peer(int ordinal, int peer, struct varve_message *message)
+{
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, message);
+    VARVE_THEN(error, varve_alloc_enable_peer(device->alloc, peer));
+    return error == VARVE_ERROR_UNSUPPORTED ? VARVE_OK : error; /* as it is with a single GPU */
+}
+
+int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, int64_t value), void *context)
+{
+    struct varve_alloc_stats stats;
+    int error = torch_stats_of(ordinal, &stats);
     if (error == VARVE_OK) {
         varve_alloc_stats_each(&stats, take, context);
     }

@@ -87,6 +87,7 @@ __attribute__((cold, noinline)) void fail(int error, std::size_t bytes, int devi
 {
     char text[1024];
 
+    torch_throw_kept();
     torch_failure_text(error, bytes, device, &message, text, sizeof(text));
     if (error == VARVE_ERROR_NO_MEMORY) {
         torch_throw_out_of_memory(text);

@@ -10,16 +10,16 @@
  * Whatever is not as expected means std::runtime_error, with the same words.
  */
 #include "alloc/frontend/torch_error.h"
+#include "alloc/frontend/torch_symbols.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <cxxabi.h>
-#include <dlfcn.h>
-#include <link.h>
 #include <stdexcept>
 #include <string>
 #include <typeinfo>
+#include <utility>
 
 namespace
 {
@@ -51,38 +51,6 @@ struct c10_symbols {
     void **table;
 };
 
-bool has_name(const char *path, const char *name)
-{
-    const char *slash = std::strrchr(path, '/');
-
-    return std::strcmp(slash != nullptr ? slash + 1 : path, name) == 0;
-}
-
-/* A loaded library by its file name, wherever it is from and whoever may see its symbols. */
-struct library_search {
-    const char *name;
-    void *handle;
-};
-
-int match_library(dl_phdr_info *info, std::size_t, void *context)
-{
-    auto *search = static_cast<library_search *>(context);
-
-    if (info->dlpi_name == nullptr || !has_name(info->dlpi_name, search->name)) {
-        return 0;
-    }
-    search->handle = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    return search->handle != nullptr;
-}
-
-void *find_symbol(const char *library_name, const char *symbol)
-{
-    library_search search = {library_name, nullptr};
-
-    dl_iterate_phdr(match_library, &search);
-    return search.handle != nullptr ? dlsym(search.handle, symbol) : nullptr;
-}
-
 bool is_out_of_memory_table(void *const *table)
 {
     const auto *type = static_cast<const std::type_info *>(table[TABLE_TYPE]);
@@ -101,10 +69,10 @@ c10_symbols find_c10()
     static const char *const libraries[] = {"libc10_cuda.so", "libtorch_python.so", "libtorch_cuda.so",
                                             "libc10.so"};
     c10_symbols found = {};
-    void *construct = find_symbol("libc10.so", ERROR_CONSTRUCTOR);
+    void *construct = torch_symbol_find("libc10.so", ERROR_CONSTRUCTOR);
 
     for (const char *library : libraries) {
-        auto **table = static_cast<void **>(find_symbol(library, OUT_OF_MEMORY_TABLE));
+        auto **table = static_cast<void **>(torch_symbol_find(library, OUT_OF_MEMORY_TABLE));
 
         if (table != nullptr && is_out_of_memory_table(table)) {
             found.table = table;
@@ -135,7 +103,27 @@ c10_symbols find_c10()
     abi::__cxa_throw(object, static_cast<std::type_info *>(c10.table[TABLE_TYPE]), destroy);
 }
 
+/* A pointer, since what a library that is loaded late may take of a thread's own memory is little. */
+__thread std::exception_ptr *kept;
+
 } // namespace
+
+void torch_keep_exception(std::exception_ptr thrown)
+{
+    delete kept;
+    kept = new std::exception_ptr(std::move(thrown));
+}
+
+void torch_throw_kept()
+{
+    if (kept != nullptr) {
+        std::exception_ptr thrown = std::move(*kept);
+
+        delete kept;
+        kept = nullptr;
+        std::rethrow_exception(thrown);
+    }
+}
 
 void torch_throw_out_of_memory(const char *text)
 {

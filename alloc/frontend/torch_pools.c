@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private pools as PyTorch names them: those of graph captures, which come through the hooks of the pluggable
- * allocator, and those of torch.cuda.MemPool, for which it has no hook and which the shim makes here.
+ * Private pools as PyTorch names them: those of graph captures and of torch.cuda.MemPool, and the states of them that
+ * CUDA graph trees keep and go back to.
  */
 #include "alloc/frontend/torch_requests.h"
 #include "alloc/frontend/registry.h"
@@ -52,7 +52,7 @@ void torch_pool_release(int ordinal, struct varve_pool_id pool)
     }
 }
 
-/* ---- for the shim ---- */
+/* ---- references and rules ---- */
 
 int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
 {
@@ -94,4 +94,49 @@ int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)
 {
     struct frontend_device *device = registry_find(ordinal);
     return device != NULL ? (int)varve_alloc_pool_use_count(device->alloc, pool_id(capture, user)) : 0;
+}
+
+/* ---- states ---- */
+
+int torch_pool_look(int ordinal, struct varve_alloc_snapshot *snapshot_out, struct varve_message *message)
+{
+    *snapshot_out = (struct varve_alloc_snapshot){0};
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, message);
+    if (error == VARVE_OK) {
+        error = varve_alloc_snapshot(device->alloc, snapshot_out);
+        if (error != VARVE_OK) {
+            varve_message_set(message, error, "no memory for the state of a pool");
+        }
+    }
+    return error;
+}
+
+int torch_pool_restore(int ordinal, struct varve_pool_id pool, const struct varve_alloc_snapshot *snapshot,
+                       struct varve_pool_change *change_out, struct varve_message *message)
+{
+    *change_out = (struct varve_pool_change){0};
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, message);
+    return error == VARVE_OK ? varve_alloc_restore_pool(device->alloc, pool, snapshot, change_out, message) : error;
+}
+
+bool torch_pool_holds(const struct varve_alloc_snapshot *snapshot, struct varve_pool_id pool, size_t count,
+                      bool (*is_expected)(const void *context, uint64_t addr), const void *context)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < snapshot->segment_count; i++) {
+        const struct varve_segment_info *segment = &snapshot->segments[i];
+        bool is_of_pool = segment->pool.capture == pool.capture && segment->pool.user == pool.user;
+        for (size_t k = 0; is_of_pool && k < segment->block_count; k++) {
+            const struct varve_block_info *block = &snapshot->blocks[segment->first_block + k];
+            if (block->state == VARVE_BLOCK_ACTIVE_ALLOCATED) {
+                if (!is_expected(context, block->addr)) {
+                    return false;
+                }
+                found++;
+            }
+        }
+    }
+    return found == count;
 }

@@ -27,6 +27,17 @@ static void fail_text(const struct frontend_device *device, int error, struct va
     }
 }
 
+static __attribute__((noinline)) void tell_profiler(const struct frontend_device *device, int error, uint64_t bytes,
+                                                    uint64_t addr)
+{
+    struct varve_block_info block;
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        torch_profiler_report_oom(device, bytes);
+    } else if (error == VARVE_OK && varve_alloc_get_block(device->alloc, addr, &block) == VARVE_OK) {
+        torch_profiler_report(device, addr, (int64_t)block.bytes);
+    }
+}
+
 static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out,
                                                      struct varve_message *message)
 {
@@ -52,16 +63,40 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
     if (__builtin_expect(error != VARVE_OK, 0)) {
         fail_text(device, error, message);
     }
+    if (__builtin_expect(torch_profiler_wants(), 0)) {
+        tell_profiler(device, error, bytes, *addr_out);
+    }
+    return error;
+}
+
+/* VARVE_ERROR_NOT_FOUND: the device has no such block in use. */
+static int free_on(const struct frontend_device *device, uint64_t addr)
+{
+    struct varve_block_info block = {0};
+    const bool is_told =
+        __builtin_expect(torch_profiler_wants(), 0) && varve_alloc_get_block(device->alloc, addr, &block) == VARVE_OK;
+    int error = varve_alloc_raw_delete(device->alloc, addr, NULL);
+    if (is_told && error == VARVE_OK) {
+        torch_profiler_report(device, addr, -(int64_t)block.bytes);
+    }
     return error;
 }
 
 void varve_torch_free(void *addr, size_t bytes, int ordinal, void *stream)
 {
-    struct frontend_device *device = registry_find(ordinal);
+    const struct frontend_device *device = registry_find(ordinal);
     (void)bytes;
     (void)stream;
     if (device != NULL) {
-        varve_alloc_raw_delete(device->alloc, (uint64_t)(uintptr_t)addr, NULL);
+        free_on(device, (uint64_t)(uintptr_t)addr);
+    }
+}
+
+void torch_free(uint64_t addr)
+{
+    const struct frontend_device *device = registry_next(-1);
+    while (device != NULL && free_on(device, addr) == VARVE_ERROR_NOT_FOUND) {
+        device = registry_next(device->ordinal);
     }
 }
 

@@ -77,6 +77,8 @@ static void torch_snapshot_add_segments(struct gathered *all, const struct varve
 static enum varve_torch_action action_of(enum varve_kind kind)
 {
     switch (kind) {
+    case VARVE_KIND_NONE:
+        return VARVE_TORCH_SNAPSHOT;
     case VARVE_KIND_FREE_REQUESTED:
         return VARVE_TORCH_FREE_REQUESTED;
     case VARVE_KIND_FREE_COMPLETED:
@@ -113,6 +115,15 @@ static void torch_snapshot_add_events(struct gathered *all, const struct history
     }
 }
 
+static uint64_t snapshot_active_bytes(const struct varve_alloc_snapshot *part)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < part->segment_count; i++) {
+        sum += part->segments[i].active_bytes;
+    }
+    return sum;
+}
+
 static int torch_snapshot_gather(struct gathered *all, struct frontend_device *device)
 {
     varve_alloc_free_mutex_lock(device->alloc);
@@ -122,6 +133,7 @@ static int torch_snapshot_gather(struct gathered *all, struct frontend_device *d
     if (error == VARVE_OK) {
         torch_snapshot_add_segments(all, &part, device->ordinal);
         torch_snapshot_add_events(all, &device->history, device->ordinal);
+        history_add_snapshot(&device->history, snapshot_active_bytes(&part));
     }
     varve_alloc_free_mutex_unlock(device->alloc);
     varve_alloc_snapshot_free(&part);

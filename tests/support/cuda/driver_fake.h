@@ -11,6 +11,7 @@
 
 #include "support/cuda/fake_state.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,6 +241,39 @@ static inline cuda_result fake_vmm_map(cuda_address addr, size_t bytes, size_t o
         fake_wrong("cuMemMap", memory);
     }
     fake_add(FAKE_MAPPING, addr, bytes);
+    return CUDA_RESULT_SUCCESS;
+}
+
+/* A descriptor of /dev/null each time: the numbers are what is looked at. */
+static inline cuda_result fake_vmm_export(void *shareable_out, cuda_memory memory, unsigned type,
+                                          unsigned long long flags)
+{
+    FAKE_CALL("cuMemExportToShareableHandle", FAKE_INSIDE);
+    if (!fake_find(FAKE_HANDLE, memory) || type != CUDA_HANDLE_TYPE_FD || fake.handle_types != CUDA_HANDLE_TYPE_FD ||
+        flags) {
+        fake_wrong("cuMemExportToShareableHandle", memory);
+    }
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    memcpy(shareable_out, &fd, sizeof(fd));
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_vmm_import(cuda_memory *memory_out, void *shareable, unsigned type)
+{
+    FAKE_CALL("cuMemImportFromShareableHandle", FAKE_INSIDE);
+    if (type != CUDA_HANDLE_TYPE_FD) {
+        fake_wrong("cuMemImportFromShareableHandle", type);
+    }
+    if (fcntl((int)(uintptr_t)shareable, F_GETFD) < 0) {
+        return CUDA_RESULT_INVALID_HANDLE;
+    }
+    *memory_out = fake_add(FAKE_HANDLE, 0, FAKE_UNIT);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_context_synchronize(void)
+{
+    FAKE_CALL("cuCtxSynchronize", FAKE_INSIDE | FAKE_LASTS);
     return CUDA_RESULT_SUCCESS;
 }
 

@@ -6,8 +6,7 @@ brings an allocator of its own, the native one is put back first."""
 import ctypes
 import os
 
-from . import cache_info_slot
-from .memory_pools import MemPools
+from . import virtual_functions
 from .messages import say
 from .native_library import Library
 from .torch_functions import TorchFunctions
@@ -74,16 +73,13 @@ class Takeover:
         self.allocator = make_allocator(torch, library)
         self.change = torch._C._cuda_changeCurrentAllocator
         self.functions = TorchFunctions(torch, library)
-        self.pools = MemPools(torch, library)
 
     def begin(self):
         self.torch.cuda.memory.change_current_allocator(self.allocator)
         self.functions.install()
-        self.pools.install()
         self.torch._C._cuda_changeCurrentAllocator = self.change_by_program
-        missing = cache_info_slot.fill(self.pointer, self.varve)
-        if missing:
-            cache_info_slot.guard_benchmark(self.torch, missing)
+        if "cacheInfo" in virtual_functions.replace(self.torch, self.pointer, self.varve):
+            virtual_functions.guard_benchmark(self.torch)
 
     def change_by_program(self, allocator):
         """Stands for torch._C._cuda_changeCurrentAllocator: as without varve, that is an error once
@@ -96,8 +92,7 @@ class Takeover:
         self.pointer.value = self.native
         self.change(allocator)
         self.functions.remove()
-        self.pools.remove()
-        cache_info_slot.end_guard()
+        virtual_functions.end_guard()
         self.torch._C._cuda_changeCurrentAllocator = self.change
         say(f"the program brings an allocator of its own: it is used, and {OURS} is not")
         return None

@@ -46,30 +46,22 @@ class Settings(Structure):
 
 
 StatTaker = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int64)
-OomObserver = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
 
 # name: (result, arguments); a result of int that is negative is an error
 PROTOTYPES = {
     "interface_version": (c_uint32, ()),
     "message": (c_char_p, ()),
+    "refusal": (c_int, (c_void_p, c_void_p, c_char_p, c_uint64)),
     "device_count": (c_int, ()),
     "is_recording": (c_int, ()),
     "stats": (c_int, (c_int, StatTaker, c_void_p)),
     "reset_peak_stats": (c_int, (c_int,)),
     "reset_accumulated_stats": (c_int, (c_int,)),
     "set_memory_fraction": (c_int, (c_int, c_double)),
-    "get_memory_fraction": (c_double, (c_int,)),
     "empty_cache": (c_int, (c_int, c_uint64, c_uint64)),
-    "take_pool": (c_int, (c_int, c_uint64, c_uint64)),
-    "drop_pool": (c_int, (c_int, c_uint64, c_uint64)),
-    "set_use_on_oom": (c_int, (c_int, c_uint64, c_uint64)),
-    "set_no_split": (c_int, (c_int, c_uint64, c_uint64)),
-    "pool_use_count": (c_int, (c_int, c_uint64, c_uint64)),
-    "add_oom_observer": (c_int, (OomObserver, c_void_p)),
     "take_snapshot": (c_int, (c_int, POINTER(Snapshot))),
     "snapshot_free": (None, (POINTER(Snapshot),)),
     "history": (c_int, (c_uint64, c_int)),
-    "history_is_on": (c_int, ()),
     "get_settings": (c_int, (POINTER(Settings),)),
     "set_settings": (c_int, (c_char_p,)),
 }
@@ -99,6 +91,12 @@ class Library:
         if code < 0:
             raise RuntimeError("varve: " + (self.message() or b"unknown error").decode(errors="replace"))
         return code
+
+    def refusal_of(self, function, functions):
+        """The name in the exception of a virtual function that refuses, None if it is none. `functions`: of its
+        class."""
+        name = ctypes.create_string_buffer(64)
+        return name.value.decode() if self.refusal(function, functions, name, len(name)) else None
 
     def figures(self, device):
         """{flat key: value}"""

@@ -7,7 +7,7 @@ from .native_library import DIVISIONS, UNLIMITED
 
 STATES = ("inactive", "active_allocated", "active_pending_free")
 ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-           "oom")
+           "oom", "snapshot")
 OOM = ACTIONS.index("oom")
 DEFAULT_POOL = (0, 0)
 

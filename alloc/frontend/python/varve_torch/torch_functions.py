@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's pluggable interface has only an exception for: statistics, snapshots, history, out-of-memory
-observers. torch.cuda.memory asks for all of it through functions of torch._C, which are looked up at each call, so
-these are replaced, and everything in Python above them (memory_summary, _dump_snapshot, torch.accelerator)
-works unchanged."""
+"""What virtual functions of PyTorch's allocator answer in types whose layout each version has otherwise: statistics,
+snapshots, history; and what torch.accelerator asks another allocator than the one in use. torch.cuda.memory asks for
+all of it through functions of torch._C, which are looked up at each call, so these are replaced, and everything in
+Python above them (memory_summary, _dump_snapshot, torch.accelerator) works unchanged."""
 
 import sys
+import threading
 
 from .messages import say
-from .native_library import OomObserver
 from .snapshot_tables import DEFAULT_POOL, snapshot_dictionary
 
 HISTORY_MAX = 2**63 - 1
@@ -33,22 +33,18 @@ class TorchFunctions:
     def __init__(self, torch, library):
         self.torch = torch
         self.varve = library
-        self.observers = []
         self.replaced = {}
-        self.callback = OomObserver(self.out_of_memory)  # must outlive every allocation
+        self.thread = threading.local()
 
     def functions(self):
         return {
             "_cuda_memoryStats": self.memory_stats,
-            "_cuda_resetAccumulatedMemoryStats": self.reset_accumulated,
-            "_cuda_resetPeakMemoryStats": self.reset_peak,
             "_cuda_memorySnapshot": self.memory_snapshot,
-            "_cuda_attach_out_of_memory_observer": self.attach_observer,
             "_cuda_record_memory_history": self.record_history,
             "_cuda_record_memory_history_legacy": self.record_history_legacy,
-            "_cuda_isHistoryEnabled": self.is_history_enabled,
-            "_cuda_getMemoryFraction": self.get_fraction,
             "_cuda_setMemoryFraction": self.set_fraction,
+            "_cuda_setMemoryMetadata": self.set_metadata,
+            "_cuda_getMemoryMetadata": self.get_metadata,
             "_cuda_cudaCachingAllocator_set_allocator_settings": self.set_settings,
             "_accelerator_isAllocatorInitialized": self.is_initialized,
             "_accelerator_emptyCache": self.empty_cache,
@@ -92,18 +88,6 @@ class TorchFunctions:
         pool = tuple(pool or DEFAULT_POOL)
         return snapshot_dictionary(self.varve, pool[:2], bool(pool[2]) if len(pool) > 2 else True)
 
-    def attach_observer(self, observer):
-        if not self.observers:
-            self.varve.check(self.varve.add_oom_observer(self.callback, None))
-        self.observers.append(observer)
-
-    def out_of_memory(self, _, device, requested, total, free):
-        for observer in list(self.observers):
-            try:
-                observer(device, requested, total, free)
-            except Exception as error:  # in front of the allocator's own error there is no way for it
-                say(f"an out-of-memory observer failed: {type(error).__name__}: {error}")
-
     def record_history(self, enabled="all", context="all", stacks="all", max_entries=sys.maxsize, clear_history=False,
                        *_more):
         if enabled not in LEVELS or context not in CONTEXTS:
@@ -116,14 +100,14 @@ class TorchFunctions:
     def record_history_legacy(self, enabled, record_context=True, max_entries=1, *_more):
         self.record_history("all" if enabled else None, "alloc" if record_context else None, "python", max_entries)
 
-    def is_history_enabled(self):
-        return bool(self.varve.history_is_on())
-
-    def get_fraction(self, device):
-        return self.varve.get_memory_fraction(device)
-
     def set_fraction(self, fraction, device):
         self.varve.check(self.varve.set_memory_fraction(device, fraction))
+
+    def set_metadata(self, text):
+        self.thread.metadata = str(text)
+
+    def get_metadata(self):
+        return getattr(self.thread, "metadata", "")
 
     def set_settings(self, text):
         """PyTorch looks at it first: what concerns its pinned memory is its own."""

@@ -7,7 +7,7 @@ once)."""
 import os
 
 FAKES = set(filter(None, os.environ.get("FAKE_TORCH", "").split(",")))
-__version__ = "2.11.0+fake"
+__version__ = os.environ.get("FAKE_TORCH_VERSION", "2.11.0+fake")
 
 from . import _C, version  # noqa: E402
 from . import cuda  # noqa: E402

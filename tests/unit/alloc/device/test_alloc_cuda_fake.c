@@ -237,3 +237,104 @@ TEST(test_unit)
     options.device->ops->close(options.device);
     nothing_is_left();
 }
+
+/* ---- pages of expandable segments ---- */
+
+static struct varve_device *open_sharing(bool shares)
+{
+    const struct varve_cuda_options device = {.index = 3, .ordinal = FAKE_ORDINAL, .shares = shares};
+    struct varve_alloc_options options;
+    fake_reset();
+    varve_alloc_options_init(&options);
+    assert_int_equal(cuda_device_open(&fake_driver, &device, &options.device, NULL), VARVE_OK);
+    options.config.expandable_segments = true;
+    assert_int_equal(varve_alloc_open(&options, &alloc, NULL), VARVE_OK);
+    return fake.device = options.device;
+}
+
+static void close_sharing(struct varve_device *device)
+{
+    assert_int_equal(check(device, NULL), VARVE_OK);
+    closing();
+    device->ops->close(device);
+    nothing_is_left();
+}
+
+static unsigned open_descriptors(void)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
+/* A block's pages and no more, one descriptor each for as long as the memory; mapped as often as they are opened. */
+TEST(test_pages)
+{
+    const unsigned descriptors = open_descriptors();
+    struct varve_device *device = open_sharing(true);
+    uint64_t front, block, opened[2];
+    struct varve_alloc_pages pages, again;
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 15 * MIB, STREAM, &front, NULL), VARVE_OK);
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 30 * MIB, STREAM, &block, NULL), VARVE_OK);
+    assert_int_equal(varve_alloc_ipc_export_pages(alloc, block, &pages), VARVE_OK);
+    assert_int_equal(pages.count, 3); /* of 20 MiB: 15 to 45 MiB */
+    assert_int_equal(pages.unit, 20 * MIB);
+    assert_int_equal(pages.offset, 15 * MIB);
+    assert_int_equal(varve_alloc_ipc_export_pages(alloc, block, &again), VARVE_OK);
+    assert_memory_equal(again.fds, pages.fds, pages.count * sizeof(pages.fds[0]));
+    assert_int_equal(open_descriptors(), descriptors + 3);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(varve_alloc_ipc_open_pages(alloc, &pages, &opened[i], NULL), VARVE_OK);
+    }
+    assert_true(opened[0] != opened[1]);
+    assert_int_equal(varve_alloc_ipc_close(alloc, opened[1]), VARVE_OK);
+    assert_int_equal(varve_alloc_ipc_close(alloc, opened[1]), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_ipc_export_pages(alloc, block + 512, &again), VARVE_ERROR_NOT_FOUND);
+    free(again.fds);
+    varve_alloc_raw_delete(alloc, block, NULL);
+    varve_alloc_raw_delete(alloc, front, NULL);
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
+    assert_int_equal(open_descriptors(), descriptors);
+    pages.fds[2] = 250; /* as of another process that has closed it */
+    assert_true(varve_alloc_ipc_open_pages(alloc, &pages, &opened[1], NULL) != VARVE_OK);
+    free(pages.fds);
+    close_sharing(device); /* with one open */
+    assert_int_equal(open_descriptors(), descriptors);
+}
+
+/* Each call of the driver fails once: nothing is left of it. */
+TEST(test_pages_fail)
+{
+    for (uint64_t at = 1;; at++) {
+        struct varve_device *device = open_sharing(true);
+        uint64_t block, opened;
+        struct varve_alloc_pages pages = {0};
+        assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 50 * MIB, STREAM, &block, NULL), VARVE_OK);
+        fake.fail_at = at;
+        fake.fail_with = CUDA_RESULT_OUT_OF_MEMORY;
+        int error = varve_alloc_ipc_export_pages(alloc, block, &pages);
+        VARVE_THEN(error, varve_alloc_ipc_open_pages(alloc, &pages, &opened, NULL));
+        const bool has_failed = fake.fail_at == 0;
+        fake.fail_at = 0;
+        assert_int_equal(error != VARVE_OK, has_failed);
+        free(pages.fds);
+        close_sharing(device);
+        if (!has_failed) {
+            assert_true(at > 10);
+            return;
+        }
+    }
+}
+
+TEST(test_pages_are_not_there)
+{
+    struct varve_device *device = open_sharing(false);
+    uint64_t block;
+    struct varve_alloc_pages pages = {.count = 1, .unit = 20 * MIB};
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(alloc, 50 * MIB, STREAM, &block, NULL), VARVE_OK);
+    assert_int_equal(varve_alloc_ipc_export_pages(alloc, block, &pages), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_alloc_ipc_open_pages(alloc, &pages, &block, NULL), VARVE_ERROR_UNSUPPORTED);
+    close_sharing(device);
+}

@@ -11,17 +11,29 @@ from .. import FAKES
 calls = []  # (name, arguments) of what reached C++
 frames = [{"filename": "train.py", "line": 3, "name": "step"}]  # of allocations
 numbers = itertools.count(1)
-c10 = [ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-       for path in os.environ.get("FAKE_TORCH_LIBRARIES", "").split(":") if path]
-pointer = ctypes.c_void_p.in_dll(c10[0], "_ZN3c104cuda20CUDACachingAllocator9allocatorE") if c10 else None
+c10 = ctypes.CDLL(os.environ["FAKE_TORCH_LIBRARY"], mode=ctypes.RTLD_GLOBAL) \
+    if os.environ.get("FAKE_TORCH_LIBRARY") else None
+pointer = ctypes.c_void_p.in_dll(c10, "_ZN3c104cuda20CUDACachingAllocator9allocatorE") if c10 else None
 objects = {}
+Observer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t)
+kept = []
+if c10:
+    c10.fake_error.restype = c10.fake_name.restype = ctypes.c_char_p
+
+
+def ask(name, *arguments):
+    """A virtual function of the allocator in use."""
+    result = getattr(c10, "fake_" + name)(*arguments)
+    if result < 0:
+        raise RuntimeError(c10.fake_error().decode())
+    return result
 
 
 def address_of(allocator):
     """Of the object that stands for this allocator in C++: the native one, and up to two pluggable ones."""
     if allocator not in objects.values():
         name = ("fake_native", "fake_pluggable", "fake_second")[len(objects)]
-        objects[ctypes.addressof(ctypes.c_char.in_dll(c10[1], name))] = allocator
+        objects[ctypes.addressof(ctypes.c_char.in_dll(c10, name))] = allocator
     return next(address for address, known in objects.items() if known is allocator)
 
 
@@ -40,6 +52,8 @@ class _CUDAPluggableAllocator(_cuda_CUDAAllocator):
         self.alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(alloc)
         self.free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(free)
         self.hooks = {}
+        if c10:
+            c10.fake_plug(ctypes.c_void_p(alloc), ctypes.c_void_p(free))
 
     def call(self, hook, *types_and_values):
         if hook in self.hooks:
@@ -78,7 +92,7 @@ def _cuda_changeCurrentAllocator(allocator):
 
 
 def _cuda_getAllocatorBackend():
-    return current.name
+    return c10.fake_name().decode() if c10 and current is not native else current.name
 
 
 def _cuda_init():
@@ -88,10 +102,38 @@ def _cuda_init():
         current.call("set_init_fn", ctypes.c_int, 2)
 
 
+def fraction(device):
+    value = ctypes.c_double()
+    ask("get_fraction", device, ctypes.byref(value))
+    return value.value
+
+
+def observe(observer):
+    def called(*figures):
+        try:
+            observer(*figures)
+        except Exception:
+            return 1
+        return 0
+    kept.append(Observer(called))
+    ask("observe", kept[-1])
+
+
+VIRTUAL = {
+    "_cuda_resetAccumulatedMemoryStats": lambda device: ask("reset", device, 0) and None,
+    "_cuda_resetPeakMemoryStats": lambda device: ask("reset", device, 1) and None,
+    "_cuda_attach_out_of_memory_observer": observe,
+    "_cuda_isHistoryEnabled": lambda: bool(ask("is_history_enabled")),
+    "_cuda_getMemoryFraction": fraction,
+}
+
+
 def only_native(name):
     def function(*arguments):
+        if current is not native and c10 and name in VIRTUAL:
+            return VIRTUAL[name](*arguments)
         calls.append((name, arguments))
-        if current.name == "pluggable":
+        if current is not native:
             raise RuntimeError(f"CUDAPluggableAllocator does not yet support {name}")
         return answer(name, arguments)
     function.__name__ = name
@@ -113,6 +155,14 @@ for name in ("_cuda_memoryStats", "_cuda_resetAccumulatedMemoryStats", "_cuda_re
              "_cuda_record_memory_history_legacy", "_cuda_isHistoryEnabled", "_cuda_getMemoryFraction",
              "_accelerator_getDeviceStats", "_accelerator_resetAccumulatedStats", "_accelerator_resetPeakStats"):
     globals()[name] = only_native(name)
+
+
+def _cuda_setMemoryMetadata(text):
+    pass  # as the base class of allocators does
+
+
+def _cuda_getMemoryMetadata():
+    return ""
 
 
 def _cuda_setMemoryFraction(fraction, device):
@@ -163,8 +213,23 @@ def _graph_pool_handle():
 
 
 class _MemPool:
-    def __init__(self, *_):
-        raise RuntimeError("pluggable does not yet support createOrIncrefPool")
+    id = None
+
+    def __init__(self, allocator=None, use_on_oom=False, no_split=False):
+        number = next(numbers)
+        ask("pool", 0 if allocator is None else 1, ctypes.c_uint64(number))
+        self.id = (0, number)
+        if use_on_oom:
+            ask("pool", 2, ctypes.c_uint64(number))
+        if no_split:
+            ask("pool", 3, ctypes.c_uint64(number))
+
+    def __del__(self):
+        if self.id is not None:
+            ask("pool", 4, ctypes.c_uint64(self.id[1]))
+
+    def use_count(self):
+        return ask("use_count", ctypes.c_uint64(self.id[1]))
 
 
 def _set_cudnn_benchmark(value):

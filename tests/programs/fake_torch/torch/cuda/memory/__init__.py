@@ -9,7 +9,8 @@ from ... import _C
 
 if hasattr(_C, "_cuda_CUDAAllocator"):
     class MemPool(_C._MemPool):
-        pass
+        def snapshot(self, include_traces=True):
+            return _C._cuda_memorySnapshot((*self.id, include_traces))["segments"]
 
 
 def state():
