@@ -43,7 +43,7 @@ class Ranks(GpuCase):
             devices = self.sql("SELECT device, count(*) FROM allocations WHERE domain = 'block' AND process_id = ? "
                                "GROUP BY 1", process)
             figure("rank", mode="torch", process=process, devices=devices, **rank)
-            self.assertEqual(rank["backend"], "pluggable")
+            self.assertEqual(rank["backend"], "native")
             self.assertEqual([device for device, _ in devices], [rank["device"]])
             self.assertGreaterEqual(devices[0][1], rank["allocations"])
             peak = self.one("SELECT max(reserved) FROM timeline_process WHERE domain = 'block' AND process_id = ? "

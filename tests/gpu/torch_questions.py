@@ -15,7 +15,7 @@ dump = sys.argv[1]
 
 
 def backend():
-    assert torch.cuda.get_allocator_backend() == "pluggable"
+    assert torch.cuda.get_allocator_backend() == "native"
 
 
 def statistics():
