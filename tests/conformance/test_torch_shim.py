@@ -236,6 +236,54 @@ class Observe(Shim):
         self.assertEqual([frames_at(moment) for moment in (900, 960, 2000, 2004, 2007, 3040, 3100, 6000, 9200, 9800)],
                          [None, "a", "a", "a", "b", "b", None, "c", None, "d"])
 
+    def test_pools(self):
+        """Each entry's private pool, by the thread that asked and by the stream that is captured; the program's own
+        text is what it was, for itself and in the history."""
+        result, err = self.python("""
+            import threading, time, torch
+            memory, C = torch.cuda.memory, torch._C
+            take = memory.caching_allocator_alloc
+
+            def elsewhere(stream):
+                thread = threading.Thread(target=take, args=(1, None, stream))
+                thread.start()
+                thread.join()
+
+            take(1)
+            C._cuda_setMemoryMetadata("mine")
+            C._cuda_beginAllocateCurrentThreadToPool(0, (0, 3))
+            one = take(2)
+            elsewhere(0)
+            C._cuda_beginAllocateCurrentThreadToPool(0, (0, 4))
+            take(2)
+            result["text"] = C._cuda_getMemoryMetadata()
+            C._cuda_endAllocateToPool(0, (0, 4))
+            C._cuda_setMemoryMetadata("other")
+            take(2)
+            C._cuda_endAllocateToPool(0, (0, 3))
+            memory.caching_allocator_delete(one)
+            take(1)
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin((5, 0))
+            take(2, None, 7)
+            elsewhere(7)
+            elsewhere(0)
+            graph.capture_end()
+            time.sleep(0.001)  # clocks may differ a little
+            take(1, None, 7)
+            result["calls"] = [call for call in C.calls if call[0] in ("begin", "end")]
+            result["pid"] = os.getpid()
+            """, FAKE_TORCH="segments")
+        self.assertEqual(err, [])
+        trace = self.load(result["pid"])["device_traces"][0]
+        self.assertEqual((result["text"], len(result["calls"])), ("mine", 4))
+        pools = [entry.get("pool_id") for entry in trace if entry["action"] == "alloc"]
+        self.assertEqual(pools, [None, (0, 3), None, (0, 4), (0, 3), None, (5, 0), (5, 0), None, None])
+        self.assertEqual(pools, [entry.get("pool_id") for entry in trace if entry["action"] == "segment_alloc"])
+        self.assertEqual([entry.get("pool_id") for entry in trace if entry["action"] == "segment_free"], [(0, 3)])
+        texts = [entry["user_metadata"] for entry in trace if entry["action"] == "alloc"]
+        self.assertEqual(texts, ["", "mine", "", "mine", "other", "other", "other", "", "", "other"])
+
     def test_without_cuda_no_file(self):
         _, err = self.python("import torch")
         self.assertEqual((self.pickles(), err), ([], []))

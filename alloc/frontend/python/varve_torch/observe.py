@@ -10,6 +10,7 @@ import sys
 
 from .backward_passes import BackwardPasses
 from .messages import say
+from .pool_contexts import PoolContexts
 
 PROTOCOL = 4  # the newest that all readers of snapshots know
 RECORD, RECORD_LEGACY = "_cuda_record_memory_history", "_cuda_record_memory_history_legacy"
@@ -27,6 +28,7 @@ class Observer:
         self.is_mine = False
         self.originals = {}
         self.passes = BackwardPasses()
+        self.pools = PoolContexts()
 
     def replace(self, name, make):
         original = getattr(self.torch._C, name, None)
@@ -36,6 +38,7 @@ class Observer:
 
     def begin(self):
         self.passes.start(self.torch)
+        self.pools.start(self.torch)
         self.replace("_cuda_init", self.started_by)
         self.replace(RECORD, self.changed_by)
         self.replace(RECORD_LEGACY, self.changed_by)
@@ -91,6 +94,7 @@ class Observer:
             temporary = path + ".tmp"
             snapshot = self.torch.cuda.memory._snapshot()
             self.passes.complete(snapshot)
+            self.pools.complete(snapshot)
             with open(temporary, "wb") as stream:
                 pickle.dump(snapshot, stream, protocol=PROTOCOL)
             os.rename(temporary, path)

@@ -4,6 +4,7 @@
 import ctypes
 import itertools
 import os
+import threading
 import time
 
 from .. import FAKES
@@ -11,6 +12,7 @@ from .. import FAKES
 calls = []  # (name, arguments) of what reached C++
 frames = [{"filename": "train.py", "line": 3, "name": "step"}]  # of allocations
 numbers = itertools.count(1)
+thread = threading.local()
 c10 = ctypes.CDLL(os.environ["FAKE_TORCH_LIBRARY"], mode=ctypes.RTLD_GLOBAL) \
     if os.environ.get("FAKE_TORCH_LIBRARY") else None
 pointer = ctypes.c_void_p.in_dll(c10, "_ZN3c104cuda20CUDACachingAllocator9allocatorE") if c10 else None
@@ -158,11 +160,26 @@ for name in ("_cuda_memoryStats", "_cuda_resetAccumulatedMemoryStats", "_cuda_re
 
 
 def _cuda_setMemoryMetadata(text):
-    pass  # as the base class of allocators does
+    if current is native:  # others do nothing with it
+        thread.metadata = text
 
 
 def _cuda_getMemoryMetadata():
-    return ""
+    return getattr(thread, "metadata", "")
+
+
+def _cuda_beginAllocateCurrentThreadToPool(device, pool):
+    calls.append(("begin", device, pool))
+
+
+def _cuda_endAllocateToPool(device, pool):
+    calls.append(("end", device, pool))
+
+
+def note(action, address, size, stream, its_frames=()):
+    history.append({"action": action, "addr": address, "size": size, "stream": stream,
+                    "time_us": time.time_ns() // 1000, "frames": list(its_frames),
+                    "user_metadata": getattr(thread, "metadata", "")})
 
 
 def _cuda_setMemoryFraction(fraction, device):
@@ -192,8 +209,9 @@ def _cuda_cudaCachingAllocator_raw_alloc(size, stream):
         address = current.alloc(size, 0, stream)
     else:
         address = 0x7F0000000000 + 0x200 * next(numbers)
-        history.append({"action": "alloc", "addr": address, "size": size, "stream": stream,
-                        "time_us": time.time_ns() // 1000, "frames": list(frames)})
+        if "segments" in FAKES:
+            note("segment_alloc", address, 0x200, stream)
+        note("alloc", address, size, stream, frames)
     blocks[address] = (size, stream)
     return address
 
@@ -204,8 +222,9 @@ def _cuda_cudaCachingAllocator_raw_delete(address):
         current.free(address, size, 0, stream)
     else:
         for action in ("free_requested", "free_completed"):
-            history.append({"action": action, "addr": address, "size": size, "stream": stream,
-                            "time_us": time.time_ns() // 1000, "frames": []})
+            note(action, address, size, stream)
+        if "segments" in FAKES:
+            note("segment_free", address, 0x200, stream)
 
 
 def _graph_pool_handle():
