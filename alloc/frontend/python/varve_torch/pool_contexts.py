@@ -6,12 +6,16 @@ request meanwhile on a stream that is captured is the capture's."""
 
 import bisect
 import functools
+import itertools
 import re
 import threading
 import time
 
+from .messages import say
+
 MARK = "\x1fvarve pool "
-MARKED = re.compile(f"(?s)(.*){MARK}([0-9]+) ([0-9]+)")
+CAPTURE = "capture"  # and a number, in place of the pool, which a graph tells only when its capture has ended
+MARKED = re.compile(f"(?s)(.*){MARK}({CAPTURE}|[0-9]+) ([0-9]+)")
 SET, GET = "_cuda_setMemoryMetadata", "_cuda_getMemoryMetadata"
 BEGIN = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_beginAllocateToPool")
 END = "_cuda_endAllocateToPool"
@@ -19,10 +23,19 @@ SLACK_US = 50  # between PyTorch's clock and the system's
 MADE, GONE = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
+def harmlessly(act, *arguments):
+    try:
+        act(*arguments)
+    except Exception as error:
+        say(f"PyTorch's history does not have all pools: {type(error).__name__}: {error}")
+
+
 class PoolContexts:
     def __init__(self):
         self.thread = threading.local()
-        self.captures = []  # (began and ended in microseconds, stream, pool)
+        self.captures = []  # (began and ended in microseconds, stream, number)
+        self.pool_of = {}  # by number of the capture
+        self.numbers = itertools.count(1)
         self.is_used = False
         self.write = None
 
@@ -53,7 +66,7 @@ class PoolContexts:
 
     def show(self):
         pools = self.pools()
-        self.write(self.thread.text + (MARK + "%d %d" % pools[-1] if pools else ""))
+        self.write(self.thread.text + (MARK + "%s %d" % pools[-1] if pools else ""))
 
     def set_text(self, text):
         self.pools()
@@ -79,7 +92,7 @@ class PoolContexts:
         @functools.wraps(original)
         def begin(device, pool):
             original(device, pool)
-            self.enter(pool)
+            harmlessly(self.enter, pool)
 
         return begin
 
@@ -87,7 +100,7 @@ class PoolContexts:
         @functools.wraps(original)
         def end(device, pool):
             original(device, pool)
-            self.leave(pool)
+            harmlessly(self.leave, pool)
 
         return end
 
@@ -95,24 +108,28 @@ class PoolContexts:
         @functools.wraps(original)
         def begin(graph, *arguments, **options):
             original(graph, *arguments, **options)
-            self.thread.capture = (time.time_ns() // 1000, torch.cuda.current_stream().cuda_stream, graph.pool())
-            self.enter(graph.pool())
+            harmlessly(self.capture_began, torch)
 
         return begin
+
+    def capture_began(self, torch):
+        self.thread.capture = time.time_ns() // 1000, torch.cuda.current_stream().cuda_stream, next(self.numbers)
+        self.enter((CAPTURE, self.thread.capture[-1]))
 
     def capture_end(self, original):
         @functools.wraps(original)
         def end(graph, *arguments, **options):
-            try:
-                original(graph, *arguments, **options)
-            finally:
-                capture = getattr(self.thread, "capture", None)
-                if capture is not None:
-                    self.thread.capture = None
-                    self.captures.append((capture[0], time.time_ns() // 1000, *capture[1:]))
-                    self.leave(capture[2])
+            original(graph, *arguments, **options)
+            harmlessly(self.capture_ended, graph)
 
         return end
+
+    def capture_ended(self, graph):
+        began, stream, number = self.thread.capture
+        self.thread.capture = None
+        self.leave((CAPTURE, number))
+        self.captures.append((began, time.time_ns() // 1000, stream, number))
+        self.pool_of[number] = tuple(graph.pool())
 
     # ---- afterwards ----
 
@@ -121,10 +138,11 @@ class PoolContexts:
         marked = MARKED.fullmatch(entry.get("user_metadata") or "")
         if marked:
             entry["user_metadata"] = marked[1]
-            return int(marked[2]), int(marked[3])
-        for began, ended, stream, pool in self.captures:
+            number = int(marked[3])
+            return self.pool_of.get(number) if marked[2] == CAPTURE else (int(marked[2]), number)
+        for began, ended, stream, number in self.captures:
             if entry.get("stream") == stream and began - SLACK_US <= entry.get("time_us", 0) <= ended + SLACK_US:
-                return pool
+                return self.pool_of[number]
         return None
 
     def complete(self, snapshot):

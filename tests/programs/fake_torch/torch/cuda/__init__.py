@@ -34,13 +34,17 @@ def current_stream():
 
 
 class CUDAGraph:
+    its_pool, has_ended = None, False
+
     def capture_begin(self, pool=None, capture_error_mode="global"):
         self.its_pool = pool
 
     def capture_end(self):
-        pass
+        self.has_ended = True
 
     def pool(self):
+        if not self.has_ended:
+            raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
         return self.its_pool
 
 
