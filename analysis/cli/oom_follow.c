@@ -16,8 +16,8 @@
 #include "trace/record.h"
 #include "trace/writer.h"
 
-#include <stdio.h>
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
