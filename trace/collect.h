@@ -75,6 +75,7 @@ struct varve_collect_options {
     const char *replace_path;       /* libvarve-replace.so: it serves cudaMalloc; NULL: the driver does */
     const char *torch_path;         /* libvarve-torch.so; only for torch */
     const char *python_path;        /* the folder with our sitecustomize.py; only for torch */
+    const char *on_oom_path;        /* where the state goes when GPU memory is out; only for torch, NULL: nowhere */
     bool heap;
     bool python_allocators;
     bool cuda;

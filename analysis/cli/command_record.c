@@ -33,6 +33,7 @@ struct values {
     int cuda;
     bool cupti;
     int torch;
+    const char *on_oom;
     bool lttng;
     bool lttng_only;
     int64_t linger_ns;
@@ -66,6 +67,9 @@ static const struct option_spec options[] = {
      "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
      "its own history becomes DB.torch.PID.db at the end",
      offsetof(struct values, torch), 0, 0, torch_names},
+    {"on-oom", 0, OPTION_TEXT, "DIR",
+     "with --torch: when a request for GPU memory fails, write the memory's state and the reason into DIR",
+     offsetof(struct values, on_oom), 0, 0, NULL},
     {"lttng", 0, OPTION_FLAG, NULL,
      "trace to LTTng too: a session of its own, whose CTF trace is left beside DB (DB without .db, with "
      ".ctf)",
@@ -160,6 +164,7 @@ static void command_record_fill_options(const struct values *values, struct varv
     collect->lttng = values->lttng || values->lttng_only;
     collect->no_sqlite = values->lttng_only;
     collect->numbers = ctf_each_number;
+    collect->on_oom_path = values->on_oom;
     collect->linger_ns = values->linger_ns;
 }
 
@@ -171,6 +176,9 @@ static int command_record_run(struct command_context *context, const void *value
     struct varve_message message = {""};
     struct recording recording;
     struct varve_collect_options collect;
+    if (values->on_oom != NULL && values->torch == 0) {
+        return command_fail(context, "--on-oom is for PyTorch: it needs --torch or --torch=observe");
+    }
     varve_collect_options_init(&collect);
     command_record_fill_options(values, &collect);
     if (!recording_begin(context, &values->recording, &recording, &collect)) {

@@ -449,6 +449,47 @@ class Recorded(OnVarve):
                           " a.alloc_seq")
         self.assertEqual(blocks, [(1234, 0, 8)] * 4 + [(1234, 1, 8)])
 
+    def test_on_oom(self):
+        """The state when a request fails, with its line, in a folder that is made; and why, in words."""
+        program = self.write("train.py", """
+            import ctypes, os, sys, torch
+            torch.cuda._lazy_init()
+            caller = ctypes.CDLL(sys.argv[1])
+            caller.caller_alloc.restype = ctypes.c_void_p
+            take = ctypes.PyDLL(os.environ["VARVE_TORCH_LIBRARY"]).varve_torch_alloc
+
+            def train(count):
+                text, served = ctypes.create_string_buffer(3000), 0
+                for _ in range(count):
+                    served += caller.caller_alloc(take, ctypes.c_size_t(30 << 20), 0, ctypes.c_uint64(0), text,
+                                                  ctypes.c_size_t(3000)) is not None
+                return served
+
+            print(train(30))
+            """)
+        folder = os.path.join(self.folder, "states")
+        outcome = self.record(sys.executable, program, recording.program("lib_torch_caller.so"), cwd=self.folder,
+                              options=["-q", "--torch", "--on-oom", folder],
+                              env={**self.environment, "VARVE_TORCH_LIMIT": str(1 << 29)})
+        self.assertEqual(outcome.out, "17\n")  # of 30; of 13 failures 8 are written
+        names = sorted(os.listdir(folder))
+        recording.wait_until(lambda: len([name for name in os.listdir(folder) if name.endswith(".txt")
+                                          and os.path.getsize(os.path.join(folder, name))]) == 8)
+        self.assertEqual(len([name for name in names if name.endswith(".pickle")]), 8)
+        first = next(os.path.join(folder, name) for name in names if name.endswith(".1.pickle"))
+        said = self.varve("oom", "--no-replay", first).out
+        self.assertRegex(said, r"device 0.*30\.0 MiB \(31,457,280\) asked for\n +by +train \(.*train.py:\d+\)")
+        with open(first.replace(".pickle", ".txt"), encoding="utf-8") as stream:
+            self.assertIn("30.0 MiB (31,457,280) asked for", stream.read())
+        self.assertEqual(outcome.err.count("has its state; varve oom"), 8)
+
+    def test_on_oom_refused(self):
+        for options, text in ((["--on-oom", "x"], "it needs --torch"), (["--torch", "--on-oom", "/dev/null/x"],
+                                                                         "'/dev/null/x': Not a directory")):
+            outcome = recording.varve("record", *options, "-o", self.path, "--", "true")
+            self.assertEqual(outcome.returncode, 2)
+            self.assertIn(text, outcome.err)
+
     def test_observe(self):
         """PyTorch's own history in a database of its own; nothing else is left."""
         said, err = self.run_recorded("--torch=observe", "--stacks", "none")

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int launch_variables_add(struct record_variables *variables, struct varve_message *message, const char *name,
@@ -72,6 +73,22 @@ static int launch_variables_add_python(struct record_variables *variables, const
     return error == VARVE_OK ? launch_variables_add(variables, message, "VARVE_TORCH", how, "") : error;
 }
 
+/* The folder, which is made, and this command, which explains what is left there. */
+static int add_on_oom(struct record_variables *variables, const char *path, struct varve_message *message)
+{
+    char folder[PATH_MAX], command[PATH_MAX];
+    if ((mkdir(path, 0777) != 0 && errno != EEXIST) || realpath(path, folder) == NULL ||
+        access(folder, W_OK | X_OK) != 0) {
+        return varve_message_set(message, VARVE_ERROR_IO, "'%s': %s", path, strerror(errno));
+    }
+    if (realpath("/proc/self/exe", command) == NULL) {
+        return varve_message_set(message, VARVE_ERROR_IO, "/proc/self/exe: %s", strerror(errno));
+    }
+    int error = launch_variables_add(variables, message, "VARVE_TORCH_ON_OOM", folder, "");
+    VARVE_THEN(error, launch_variables_add(variables, message, "VARVE_TORCH_COMMAND", command, ""));
+    return error;
+}
+
 static int add_torch(struct record_variables *variables, const struct varve_collect_options *options, char *history,
                      struct varve_message *message)
 {
@@ -86,6 +103,9 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
                                                   message));
     VARVE_THEN(error, launch_variables_add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
                                            observes ? history : options->torch_path, ""));
+    if (error == VARVE_OK && options->on_oom_path != NULL) {
+        error = add_on_oom(variables, options->on_oom_path, message);
+    }
     return error;
 }
 

@@ -7,6 +7,8 @@ is chosen by the environment variable VARVE_TORCH:
   profiler   only what the others do as well: CUPTI is given up when the program starts a profiler, and allocations of
              backward() get the Python line that called it
 
+VARVE_TORCH_ON_OOM: when a request for GPU memory fails, its state is written there (on_oom.py).
+
 The program goes on whatever happens here, at worst as if varve were not there; one line on stderr says so.
 Standard library only; torch is reached through what the caller hands over, and never imported.
 """
@@ -27,9 +29,9 @@ def start(torch):
         from . import observe
 
         steps.append(observe.start)
-    from . import backward_stack, cupti_subscription
+    from . import backward_stack, cupti_subscription, on_oom
 
-    steps += [backward_stack.start, cupti_subscription.start]
+    steps += [backward_stack.start, cupti_subscription.start, on_oom.start]
     for step in steps:
         try:
             step(torch)

@@ -11,8 +11,8 @@ import sys
 from .backward_passes import BackwardPasses
 from .messages import say
 from .pool_contexts import PoolContexts
+from .snapshot_tables import PICKLE_PROTOCOL
 
-PROTOCOL = 4  # the newest that all readers of snapshots know
 RECORD, RECORD_LEGACY = "_cuda_record_memory_history", "_cuda_record_memory_history_legacy"
 
 
@@ -96,7 +96,7 @@ class Observer:
             self.passes.complete(snapshot)
             self.pools.complete(snapshot)
             with open(temporary, "wb") as stream:
-                pickle.dump(snapshot, stream, protocol=PROTOCOL)
+                pickle.dump(snapshot, stream, protocol=PICKLE_PROTOCOL)
             os.rename(temporary, path)
         except Exception as error:
             say(f"PyTorch's history of process {os.getpid()} is lost: {type(error).__name__}: {error}")

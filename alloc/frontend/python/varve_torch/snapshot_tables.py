@@ -5,6 +5,7 @@ program's memory."""
 
 from .native_library import DIVISIONS, UNLIMITED
 
+PICKLE_PROTOCOL = 4  # the newest that all readers of snapshots know
 STATES = ("inactive", "active_allocated", "active_pending_free")
 ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
            "oom", "snapshot")
