@@ -336,8 +336,9 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
         return command_fail(
             context,
             "%s: %zu private pool%s can't be distinguished in this snapshot: its events do not name them, "
-            "and no assignment that was tried gives event %zu%s: expected %s; got %s (a memory limit "
-            "or other settings may be the reason, too: --memory-limit, --conf)",
+            "and no assignment that was tried gives event %zu%s: expected %s; got %s (record --torch and "
+            "--torch=observe name them; a memory limit or other settings may be the reason, too: "
+            "--memory-limit, --conf)",
             path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device, first->expected,
             first->got);
     }
