@@ -268,7 +268,7 @@ int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id poo
 int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
 /// Pools that never split a block, and pools that serve a default request that would fail.
 int varve_alloc_set_no_split(struct varve_alloc *alloc, struct varve_pool_id pool);
-int varve_alloc_set_use_on_oom(struct varve_alloc *alloc, struct varve_pool_id pool);
+int varve_alloc_set_use_on_oom(struct varve_alloc *alloc, struct varve_pool_id pool, bool is_used);
 
 /* ---- Sharing ---- */
 

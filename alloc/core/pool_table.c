@@ -321,24 +321,24 @@ int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id id)
     return error;
 }
 
-static int set_property(struct varve_alloc *alloc, struct varve_pool_id id, bool no_split, bool use_on_oom)
+int varve_alloc_set_no_split(struct varve_alloc *alloc, struct varve_pool_id id)
 {
     alloc_lock(alloc);
     struct private_pool *pool = private_pool_find(alloc, id);
     if (pool != NULL) {
-        pool->large.no_split = pool->small.no_split = pool->large.no_split || no_split;
-        pool->use_on_oom = pool->use_on_oom || use_on_oom;
+        pool->large.no_split = pool->small.no_split = true;
     }
     alloc_unlock(alloc);
     return pool != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
 }
 
-int varve_alloc_set_no_split(struct varve_alloc *alloc, struct varve_pool_id id)
+int varve_alloc_set_use_on_oom(struct varve_alloc *alloc, struct varve_pool_id id, bool is_used)
 {
-    return set_property(alloc, id, true, false);
-}
-
-int varve_alloc_set_use_on_oom(struct varve_alloc *alloc, struct varve_pool_id id)
-{
-    return set_property(alloc, id, false, true);
+    alloc_lock(alloc);
+    struct private_pool *pool = private_pool_find(alloc, id);
+    if (pool != NULL) {
+        pool->use_on_oom = is_used;
+    }
+    alloc_unlock(alloc);
+    return pool != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
 }

@@ -317,6 +317,11 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
             }
         }
     }
+    for (const struct shared_mapping *mapping = alloc->shared; mapping != NULL; mapping = mapping->next) {
+        for (size_t i = 0; error == VARVE_OK && mapping->pages != NULL && i < mapping->page_count; i++) {
+            error = ops->vmm_set_access(alloc->device, mapping->addr + i * mapping->unit, mapping->unit, peer);
+        }
+    }
     if (error == VARVE_OK) {
         alloc->peers[alloc->peer_count++] = peer;
     }

@@ -8,7 +8,8 @@
  * already with the same address, and counts; so does the table. A handle of our own it refuses, though programs pass
  * storages through queues that end where they began; the table of exports knows it.
  *
- * Physical memory goes as descriptors of files, one for each handle, kept as long as it: each export makes a new one.
+ * Physical memory goes as descriptors of files. The driver makes a new one at each export, so the first is kept as long
+ * as the memory.
  *
  * Called through the ops table.
  */

@@ -6,7 +6,7 @@
  *
  * Made for ctypes: plain C types only, flags are uint32_t (0 or 1), devices are CUDA's ordinals in this
  * process, streams are handles. Functions that return int return 0 or a negative enum varve_error and leave a
- * line in varve_torch_message(); none but varve_torch_alloc ever throws. Threads: any.
+ * line in varve_torch_message(). Only what PyTorch calls, of torch_entry.cc and torch_methods.cc, throws. Threads: any.
  *
  * Environment, read at the first use:
  *   PYTORCH_CUDA_ALLOC_CONF, PYTORCH_ALLOC_CONF   as PyTorch reads them
@@ -94,10 +94,10 @@ TORCH_API int varve_torch_empty_cache(int device, uint64_t pool_capture, uint64_
 
 /* Private pools: what torch.cuda.MemPool needs beyond begin, end and release */
 
-/// createOrIncrefPool: one reference more, dropped by varve_torch_drop_pool (releasePool).
+/// createOrIncrefPool: one reference more; varve_torch_drop_pool drops it.
 TORCH_API int varve_torch_take_pool(int device, uint64_t pool_capture, uint64_t pool_user);
 TORCH_API int varve_torch_drop_pool(int device, uint64_t pool_capture, uint64_t pool_user);
-TORCH_API int varve_torch_set_use_on_oom(int device, uint64_t pool_capture, uint64_t pool_user);
+TORCH_API int varve_torch_set_use_on_oom(int device, uint64_t pool_capture, uint64_t pool_user, uint32_t is_used);
 TORCH_API int varve_torch_set_no_split(int device, uint64_t pool_capture, uint64_t pool_user);
 /// References to the pool, 0 if there is no such pool; negative: an error.
 TORCH_API int varve_torch_pool_use_count(int device, uint64_t pool_capture, uint64_t pool_user);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The functions that PyTorch's CUDAPluggableAllocator calls and that need C++: because they throw, or because
- * they are handed a std::function. All the rest is C. An exception passes from here straight into PyTorch,
+ * they are handed a std::function. The rest is C. An exception passes from here straight into PyTorch,
  * never through a frame of C.
  *
  * A filter that PyTorch hands over is kept until the allocation to its pool ends: it is called with the

@@ -83,7 +83,10 @@ struct stream_segment_size {
 using oom_function = std::function<void(std::int64_t, std::size_t, std::size_t, std::size_t)>;
 
 constexpr std::int8_t DEVICE_CUDA = 1;
-const char LIBRARY[] = "libtorch_cuda.so";
+#define PLUGGABLE "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+
+/* Where that class is from 2.5 on, and before. */
+const char *const libraries[] = {"libtorch_cuda.so", "libtorch_python.so"};
 
 [[noreturn]] void fail(const varve_message &message)
 {
@@ -106,16 +109,18 @@ int check_call(int result)
     return result;
 }
 
-template <typename function> function find_function(const char *library, const char *symbol)
+template <typename function> function find_function(const char *symbol)
 {
-    void *found = torch_symbol_find(library, symbol);
-    function result;
+    for (const char *library : libraries) {
+        void *found = torch_symbol_find(library, symbol);
+        function result;
 
-    if (found == nullptr) {
-        throw std::runtime_error(std::string("varve: ") + library + " has no " + symbol);
+        if (found != nullptr) {
+            std::memcpy(&result, &found, sizeof(result));
+            return result;
+        }
     }
-    std::memcpy(&result, &found, sizeof(result));
-    return result;
+    throw std::runtime_error(std::string("varve: PyTorch's libraries have no ") + symbol);
 }
 
 /*
@@ -165,8 +170,7 @@ restored_blocks &restored()
 /* The deleter is the one that PyTorch gives the allocator's blocks: it looks whether storages have it. */
 pool_delta delta_of(void *self, int device, const varve_pool_change &change)
 {
-    static const auto raw_deleter = find_function<void (*(*)(void *))(void *)>(
-        LIBRARY, "_ZNK5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator11raw_deleterEv");
+    static const auto raw_deleter = find_function<void (*(*)(void *))(void *)>("_ZNK" PLUGGABLE "11raw_deleterEv");
     void (*delete_raw)(void *) = raw_deleter(self);
     pool_delta delta;
 
@@ -187,10 +191,25 @@ bool is_expected(const void *context, std::uint64_t addr)
     return static_cast<const address_set *>(context)->count(reinterpret_cast<void *>(addr)) > 0;
 }
 
-void call_oom_observer(void *context, int device, std::uint64_t bytes, std::uint64_t total, std::uint64_t free)
+/* Of the program, for good, as in PyTorch. */
+struct oom_functions {
+    std::mutex mutex;
+    std::vector<oom_function> functions;
+};
+
+/* As PyTorch calls them: what one throws is the request's error, and the others are not called. */
+void call_oom_functions(void *context, int device, std::uint64_t bytes, std::uint64_t total, std::uint64_t free)
 {
+    auto *all = static_cast<oom_functions *>(context);
+
     try {
-        (*static_cast<oom_function *>(context))(device, bytes, total, free);
+        std::unique_lock<std::mutex> lock(all->mutex);
+        const std::vector<oom_function> functions = all->functions;
+
+        lock.unlock(); /* they wait for Python's */
+        for (const oom_function &call : functions) {
+            call(device, bytes, total, free);
+        }
     } catch (...) {
         torch_keep_exception(std::current_exception());
     }
@@ -266,8 +285,7 @@ std::string varve_torch_name_method(void *)
 
 void varve_torch_raw_delete_method(void *self, void *addr)
 {
-    static const auto original = find_function<void (*)(void *, void *)>(
-        LIBRARY, "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator10raw_deleteEPv");
+    static const auto original = find_function<void (*)(void *, void *)>("_ZN" PLUGGABLE "10raw_deleteEPv");
 
     if (__builtin_expect(restored().remove(addr), 0)) {
         torch_free(reinterpret_cast<std::uint64_t>(addr));
@@ -336,17 +354,21 @@ bool varve_torch_is_history_enabled_method(void *)
 
 void varve_torch_attach_oom_observer_method(void *, oom_function observer)
 {
-    auto *kept = new oom_function(std::move(observer)); /* for good, as in PyTorch */
+    static auto *all = new oom_functions;
+    const std::lock_guard<std::mutex> lock(all->mutex);
 
-    check_call(varve_torch_add_oom_observer(call_oom_observer, kept));
+    if (all->functions.empty()) {
+        check_call(varve_torch_add_oom_observer(call_oom_functions, all));
+    }
+    all->functions.push_back(std::move(observer));
 }
 
 /* ---- devices beside each other ---- */
 
 void varve_torch_enable_peer_access_method(void *self, std::int8_t peer, std::int8_t device)
 {
-    static const auto original = find_function<void (*)(void *, std::int8_t, std::int8_t)>(
-        LIBRARY, "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator16enablePeerAccessEaa");
+    static const auto original =
+        find_function<void (*)(void *, std::int8_t, std::int8_t)>("_ZN" PLUGGABLE "16enablePeerAccessEaa");
     varve_message message;
 
     original(self, peer, device);
@@ -359,15 +381,15 @@ int varve_torch_memcpy_async_method(void *self, void *to, int to_device, const v
 {
     static const auto original =
         find_function<int (*)(void *, void *, int, const void *, int, std::size_t, CUstream_st *, bool)>(
-            LIBRARY, "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator11memcpyAsyncEPviPKvimP11"
-                     "CUstream_stb");
-    static const auto copy_between =
-        find_function<int (*)(void *, int, const void *, int, std::size_t, CUstream_st *)>(
-            LIBRARY, "cudaMemcpyPeerAsync");
+            "_ZN" PLUGGABLE "11memcpyAsyncEPviPKvimP11CUstream_stb");
 
-    return has_peer_access || to_device == from_device
-               ? original(self, to, to_device, from, from_device, bytes, stream, has_peer_access)
-               : copy_between(to, to_device, from, from_device, bytes, stream);
+    if (has_peer_access || to_device == from_device) {
+        return original(self, to, to_device, from, from_device, bytes, stream, has_peer_access);
+    }
+    static const auto copy_between =
+        find_function<int (*)(void *, int, const void *, int, std::size_t, CUstream_st *)>("cudaMemcpyPeerAsync");
+
+    return copy_between(to, to_device, from, from_device, bytes, stream);
 }
 
 /* ---- private pools ---- */
@@ -397,16 +419,14 @@ void varve_torch_take_pool_shared_method(void *self, std::int8_t device, pool_pa
     varve_torch_take_pool_of_method(self, device, pool, allocator.get());
 }
 
-void varve_torch_use_on_oom_method(void *, std::int8_t device, pool_pair pool)
+void varve_torch_use_on_oom_method(void *self, std::int8_t device, pool_pair pool)
 {
-    check_call(varve_torch_set_use_on_oom(device, pool.first, pool.second));
+    varve_torch_set_use_on_oom_method(self, device, pool, true);
 }
 
-void varve_torch_set_use_on_oom_method(void *self, std::int8_t device, pool_pair pool, bool value)
+void varve_torch_set_use_on_oom_method(void *, std::int8_t device, pool_pair pool, bool value)
 {
-    if (value) {
-        varve_torch_use_on_oom_method(self, device, pool);
-    }
+    check_call(varve_torch_set_use_on_oom(device, pool.first, pool.second, value));
 }
 
 void varve_torch_no_split_method(void *, std::int8_t device, pool_pair pool)
@@ -471,7 +491,7 @@ shareable_handle varve_torch_share_method(void *, void *addr)
 std::shared_ptr<void> varve_torch_open_shared_method(void *, std::string handle)
 {
     static const auto current_device =
-        find_function<std::int8_t (*)()>(LIBRARY, "_ZN3c104cuda14current_deviceEv");
+        find_function<std::int8_t (*)()>("_ZN3c104cuda14current_deviceEv");
     int device = current_device();
     std::uint64_t addr = 0;
     varve_message message;

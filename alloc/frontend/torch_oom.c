@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch.cuda's OOM observers, through the shim: they are called, in PyTorch's terms, after a request has
- * failed. They run with no lock held, since Python waits for its own lock in them; so one that is being
- * removed may still be called.
+ * Observers of requests that have failed: they are called afterwards, in PyTorch's terms. They run with no lock held,
+ * since Python waits for its own lock in them; so one that is being removed may still be called.
  */
 #include "alloc/frontend/registry.h"
 #include "alloc/frontend/torch.h"

@@ -80,9 +80,12 @@ int varve_torch_drop_pool(int ordinal, uint64_t capture, uint64_t user)
     return torch_pools_change(ordinal, pool_id(capture, user), varve_alloc_release_pool, "it has no reference to drop");
 }
 
-int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user)
+int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user, uint32_t is_used)
 {
-    return torch_pools_change(ordinal, pool_id(capture, user), varve_alloc_set_use_on_oom, "use_on_oom");
+    struct frontend_device *device = registry_find(ordinal);
+    int error = device != NULL ? varve_alloc_set_use_on_oom(device->alloc, pool_id(capture, user), is_used != 0)
+                               : VARVE_ERROR_NOT_FOUND;
+    return torch_pools_describe(error, pool_id(capture, user), "use_on_oom", registry_message());
 }
 
 int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)

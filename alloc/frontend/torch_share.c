@@ -31,7 +31,7 @@
 
 /* ShareHeader */
 struct pages_head {
-    uint64_t pid; /* 32 bits of it, and none behind them */
+    uint64_t pid; /* the lower 32 bits: a pid_t, and what lies behind it up to the next member */
     uint64_t unit, count;
 };
 
@@ -58,9 +58,12 @@ static uint64_t free_dropped(void *context, const struct varve_alloc_miss *miss)
 static int begin_collecting(struct frontend_device *device)
 {
     pthread_once(&collect_once, collect_find);
-    return collect_sent == NULL || __atomic_exchange_n(&device->is_shared, true, __ATOMIC_RELAXED)
-               ? VARVE_OK
-               : varve_alloc_add_miss_callback(device->alloc, free_dropped, device->alloc);
+    if (collect_sent == NULL || __atomic_exchange_n(&device->is_shared, true, __ATOMIC_RELAXED)) {
+        return VARVE_OK;
+    }
+    int error = varve_alloc_add_miss_callback(device->alloc, free_dropped, device->alloc);
+    __atomic_store_n(&device->is_shared, error == VARVE_OK, __ATOMIC_RELAXED);
+    return error;
 }
 
 /* Behind version and kind. NULL: no memory. Owner: the caller. */
@@ -112,6 +115,10 @@ int torch_share_export(uint64_t addr, struct torch_shared *shared_out, struct va
         }
     }
     VARVE_THEN(error, begin_collecting(device));
+    if (error != VARVE_OK) {
+        free(shared_out->text);
+        shared_out->text = NULL;
+    }
     return error == VARVE_OK ? error
                              : varve_message_set(message, error, "the memory at %#" PRIx64 " can't be shared: %s", addr,
                                                  varve_strerror(error));
@@ -137,13 +144,14 @@ static int fds_take(uint64_t pid, const char *numbers, int *fds, size_t count, s
     if (taken == count) {
         return VARVE_OK;
     }
+    const size_t missing = taken + 1;
     while (taken > 0) {
         close(fds[--taken]);
     }
-    return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                             "memory of process %" PRIu64 " can't be opened: %s; without expandable segments no "
-                             "permission is needed",
-                             pid, strerror(failed));
+    return varve_message_set(
+        message, VARVE_ERROR_PERMISSION, "memory of process %d can't be opened: descriptor %zu of %zu: %s%s", (int)pid,
+        missing, count, strerror(failed),
+        failed == EPERM || failed == EACCES ? "; without expandable segments no permission is needed" : "");
 }
 
 static int pages_open(struct frontend_device *device, const char *text, size_t size, uint64_t *addr_out,

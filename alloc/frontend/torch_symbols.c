@@ -3,11 +3,12 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 
 struct library_search {
     const char *name;
-    void *handle;
+    char path[4096]; /* "": it is not loaded */
 };
 
 static int library_match(struct dl_phdr_info *info, size_t bytes, void *context)
@@ -21,13 +22,13 @@ static int library_match(struct dl_phdr_info *info, size_t bytes, void *context)
     if (strcmp(slash != NULL ? slash + 1 : info->dlpi_name, search->name) != 0) {
         return 0;
     }
-    search->handle = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    return search->handle != NULL;
+    return snprintf(search->path, sizeof(search->path), "%s", info->dlpi_name) > 0;
 }
 
 void *torch_symbol_find(const char *library, const char *symbol)
 {
-    struct library_search search = {library, NULL};
-    dl_iterate_phdr(library_match, &search);
-    return search.handle != NULL ? dlsym(search.handle, symbol) : NULL;
+    struct library_search search = {.name = library};
+    dl_iterate_phdr(library_match, &search); /* holds a lock of the loader that dlopen takes after another */
+    void *handle = search.path[0] != '\0' ? dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    return handle != NULL ? dlsym(handle, symbol) : NULL;
 }

@@ -225,6 +225,21 @@ class Observe(Shim):
         outside = [("backward", "__init__.py"), ("<module>", "program.py")]
         self.assertEqual(trace, own + [outside, own[1] + outside, own[2], own[3]] + [[]])
 
+    def test_ranges_of_pools(self):
+        """What is unmapped in parts, across neighbours, and mapped again."""
+        sys.path.insert(0, SHIM)
+        self.addCleanup(sys.path.remove, SHIM)
+        from varve_torch.pool_contexts import Mapped
+        mapped = Mapped()
+        for addr, size, pool in ((100, 60, "a"), (160, 40, "b"), (300, 10, "c")):
+            mapped.add(addr, size, pool)
+        self.assertEqual(mapped.remove(120, 60), "a")  # of a and b
+        self.assertEqual([mapped.pool_at(addr) for addr in (99, 100, 119, 120, 179, 180, 199, 200, 300, 310)],
+                         [None, "a", "a", None, None, "b", "b", None, "c", None])
+        mapped.add(120, 60, "d")
+        self.assertEqual(mapped.remove(0, 1000), None)
+        self.assertEqual(mapped.starts, [])
+
     def test_passes(self):
         """Who waited when, with passes of several threads at once."""
         sys.path.insert(0, SHIM)

@@ -34,8 +34,9 @@ WAYS = {"plain": (None, {}, ()), "plain again": (None, {}, ()),
         "default": ([], {}, ("plain", "plain again")),
         # Before all others: what torch.compile measures to choose its kernels allocates, as often as there is time.
         "tuning": (None, {}, ())}
-CHOSEN_WAYS = (os.environ["VARVE_TEST_WAYS"].split(",") if "VARVE_TEST_WAYS" in os.environ else
-               [way for way in WAYS if way != "tuning"])
+ASKED = os.environ["VARVE_TEST_WAYS"].split(",") if "VARVE_TEST_WAYS" in os.environ else list(WAYS)
+NEEDED = {*ASKED, *(plain for asked in ASKED for plain in WAYS[asked][2])} - {"tuning"}
+CHOSEN_WAYS = [way for way in WAYS if way in NEEDED]
 # Programs whose own threads ask at a time: what is there at once, and how blocks are cut, is the order's. The sums are
 # the same.
 RACING = ("threads",)

@@ -604,7 +604,7 @@ static bool play_setting(struct rig *rig, const char *word, uint64_t value)
     } else if (strcmp(word, "nowait") == 0) {
         rig->wait_error = value != 0 ? VARVE_ERROR_IO : VARVE_OK;
     } else if (strcmp(word, "lend") == 0) {
-        error = varve_alloc_set_use_on_oom(rig->alloc, pool);
+        error = varve_alloc_set_use_on_oom(rig->alloc, pool, true);
     } else if (strcmp(word, "peer") == 0) {
         error = varve_alloc_enable_peer(rig->alloc, (int)value);
     } else if (strcmp(word, "expand") == 0) {

@@ -125,7 +125,7 @@ static inline int torch_base(struct device_step *step, bool is_bytes)
     X(drop_pool, varve_torch_drop_pool(device, at[1], at[2])) \
     X(uses, torch_gives(step, varve_torch_pool_use_count(device, at[1], at[2]))) \
     X(no_split, varve_torch_set_no_split(device, at[1], at[2])) \
-    X(use_on_oom, varve_torch_set_use_on_oom(device, at[1], at[2]))
+    X(use_on_oom, varve_torch_set_use_on_oom(device, at[1], at[2], 1))
 /* clang-format on */
 
 #define TORCH_FUNCTION(name, expression)                          \

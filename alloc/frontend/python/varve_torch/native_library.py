@@ -53,7 +53,6 @@ PROTOTYPES = {
     "message": (c_char_p, ()),
     "refusal": (c_int, (c_void_p, c_void_p, c_char_p, c_uint64)),
     "device_count": (c_int, ()),
-    "is_recording": (c_int, ()),
     "stats": (c_int, (c_int, StatTaker, c_void_p)),
     "reset_peak_stats": (c_int, (c_int,)),
     "reset_accumulated_stats": (c_int, (c_int,)),

@@ -92,9 +92,8 @@ class Observer:
         try:
             path = history_path()
             temporary = path + ".tmp"
-            snapshot = self.torch.cuda.memory._snapshot()
+            snapshot = self.pools.own_snapshot(self.torch)
             self.passes.complete(snapshot)
-            self.pools.complete(snapshot)
             with open(temporary, "wb") as stream:
                 pickle.dump(snapshot, stream, protocol=PICKLE_PROTOCOL)
             os.rename(temporary, path)

@@ -4,6 +4,7 @@ oom.PID.N.pickle of that folder, a snapshot with the failed request as its only 
 oom.PID.N.txt beside it, by a process that nobody waits for. Nothing happens before. A program that goes on, and fails
 again and again, leaves the first few."""
 
+import itertools
 import os
 import pickle
 import subprocess
@@ -12,17 +13,17 @@ import time
 
 from .backward_passes import frames_of
 from .messages import say
-from .snapshot_tables import PICKLE_PROTOCOL
+from .snapshot_tables import DEFAULT_POOL, PICKLE_PROTOCOL
+from .virtual_functions import version_of
 
 FILES_MAX = 8
-SKIPPED_FRAMES = 2  # write() and failed(), innermost
 OURS = ("LD_PRELOAD", "VARVE_", "CUDA_INJECTION64_PATH", "PYTHONPATH")  # of the environment
 
 
 class OnOom:
     def __init__(self, torch, folder, command):
         self.torch, self.folder, self.command = torch, folder, command
-        self.count = 0
+        self.numbers = itertools.count(1)
 
     def begin(self):
         if self.torch.cuda.is_initialized():
@@ -44,26 +45,32 @@ class OnOom:
             say(f"nothing will be written when memory is out: {type(error).__name__}: {error}")
 
     def failed(self, device, requested, _limit, free):
-        if self.count == FILES_MAX:
+        number = next(self.numbers)
+        if number > FILES_MAX:
             return
-        self.count += 1
         try:
-            self.write(device, requested, free)
+            self.write(number, device, requested, free, sys._getframe().f_back)
         except Exception as error:
             say(f"the state of the memory is not written: {type(error).__name__}: {error}")
 
-    def write(self, device, requested, free):
-        frames = frames_of(sys._getframe(SKIPPED_FRAMES))
-        path = os.path.join(self.folder, f"oom.{os.getpid()}.{self.count}")
-        snapshot = self.torch.cuda.memory._snapshot()
+    def write(self, number, device, requested, free, frame):
+        """`frame`: of who asked; a thread of PyTorch's own has none."""
+        path = os.path.join(self.folder, f"oom.{os.getpid()}.{number}")
+        snapshot = self.snapshot()
         traces = [[] for _ in range(max(device + 1, len(snapshot["device_traces"])))]
         traces[device] = [{"action": "oom", "device_free": free, "size": requested, "stream": 0,
-                           "time_us": time.time_ns() // 1000, "frames": frames}]
+                           "time_us": time.time_ns() // 1000, "frames": frames_of(frame)}]
         with open(path + ".tmp", "wb") as stream:
             pickle.dump({**snapshot, "device_traces": traces}, stream, protocol=PICKLE_PROTOCOL)
         os.rename(path + ".tmp", path + ".pickle")
         say(f"out of GPU memory: {path}.pickle has its state; varve oom {path}.pickle")
         self.explain(path)
+
+    def snapshot(self):
+        """Without its history where PyTorch can leave that out: of a long run it takes minutes."""
+        if version_of(self.torch) >= (2, 11):
+            return self.torch._C._cuda_memorySnapshot((*DEFAULT_POOL, False))
+        return self.torch.cuda.memory._snapshot()
 
     def explain(self, path):
         """The shell is gone at once, and what it has started is nobody's child here."""

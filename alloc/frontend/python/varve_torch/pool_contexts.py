@@ -12,6 +12,7 @@ import threading
 import time
 
 from .messages import say
+from .virtual_functions import version_of
 
 MARK = "\x1fvarve pool "
 CAPTURE = "capture"  # and a number, in place of the pool, which a graph tells only when its capture has ended
@@ -19,6 +20,7 @@ MARKED = re.compile(f"(?s)(.*){MARK}({CAPTURE}|[0-9]+) ([0-9]+)")
 SET, GET = "_cuda_setMemoryMetadata", "_cuda_getMemoryMetadata"
 BEGIN = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_beginAllocateToPool")
 END = "_cuda_endAllocateToPool"
+NAMED_FROM = (2, 12)  # by PyTorch itself
 SLACK_US = 50  # between PyTorch's clock and the system's
 MADE, GONE = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
@@ -37,11 +39,13 @@ class PoolContexts:
         self.pool_of = {}  # by number of the capture
         self.numbers = itertools.count(1)
         self.is_used = False
-        self.write = None
+        self.write = self.take = None
 
     def start(self, torch):
-        if not hasattr(torch._C, SET) or not hasattr(torch._C, GET):
+        if not hasattr(torch._C, SET) or not hasattr(torch._C, GET) or version_of(torch) >= NAMED_FROM:
             return
+        self.take = torch._C._cuda_memorySnapshot
+        torch._C._cuda_memorySnapshot = self.snapshot_of_program
         self.write = getattr(torch._C, SET)
         setattr(torch._C, SET, self.set_text)
         setattr(torch._C, GET, self.get_text)
@@ -131,7 +135,25 @@ class PoolContexts:
         self.captures.append((began, time.time_ns() // 1000, stream, number))
         self.pool_of[number] = tuple(graph.pool())
 
+    def snapshot_of_program(self, *arguments):
+        """Which has its own texts, and nothing of ours."""
+        snapshot = self.take(*arguments)
+        for entry in (entry for trace in snapshot.get("device_traces", ()) for entry in trace):
+            text = entry.get("user_metadata")
+            if text and MARK in text:
+                entry["user_metadata"] = text.partition(MARK)[0]
+        return snapshot
+
     # ---- afterwards ----
+
+    def own_snapshot(self, torch):
+        """As torch.cuda.memory._snapshot(), with the pools of allocations and segments."""
+        if self.take is None:
+            return torch.cuda.memory._snapshot()
+        snapshot = self.take(None)
+        if self.is_used:
+            harmlessly(self.complete, snapshot)
+        return snapshot
 
     def requested_from(self, entry):
         """The pool that the entry's request went to, None: the default one. The program's text is its own again."""
@@ -140,31 +162,56 @@ class PoolContexts:
             entry["user_metadata"] = marked[1]
             number = int(marked[3])
             return self.pool_of.get(number) if marked[2] == CAPTURE else (int(marked[2]), number)
-        for began, ended, stream, number in self.captures:
-            if entry.get("stream") == stream and began - SLACK_US <= entry.get("time_us", 0) <= ended + SLACK_US:
-                return self.pool_of[number]
+        if entry["action"] in MADE:
+            for began, ended, stream, number in self.captures:
+                if entry.get("stream") == stream and began - SLACK_US <= entry.get("time_us", 0) <= ended + SLACK_US:
+                    return self.pool_of.get(number)
         return None
 
     def complete(self, snapshot):
-        """Names the pools of allocations and segments."""
-        if not self.is_used:
-            return
         for trace in snapshot.get("device_traces", ()):
-            starts, pools = [], []  # of what is mapped, by address
+            mapped = Mapped()
             for entry in trace:
-                pool, action, addr = self.requested_from(entry), entry["action"], entry.get("addr")
+                pool, action = self.requested_from(entry), entry["action"]
                 if action in MADE:
-                    at = bisect.bisect_left(starts, addr)
-                    starts.insert(at, addr)
-                    pools.insert(at, pool)
-                elif action == "alloc" or action in GONE:
-                    at = bisect.bisect_right(starts, addr) - 1
-                    pool = pools[at] if at >= 0 else None
-                    if action in GONE:
-                        first = bisect.bisect_left(starts, addr)
-                        last = bisect.bisect_left(starts, addr + entry["size"])
-                        del starts[first:last], pools[first:last]
+                    mapped.add(entry["addr"], entry["size"], pool)
+                elif action == "alloc":
+                    pool = mapped.pool_at(entry["addr"])
+                elif action in GONE:
+                    pool = mapped.remove(entry["addr"], entry["size"])
                 else:
                     continue
                 if pool is not None:
                     entry["pool_id"] = pool
+
+
+class Mapped:
+    """Pools by range of addresses."""
+
+    def __init__(self):
+        self.starts, self.ranges = [], []  # (end, pool)
+
+    def add(self, addr, size, pool):
+        at = bisect.bisect_left(self.starts, addr)
+        self.starts.insert(at, addr)
+        self.ranges.insert(at, (addr + size, pool))
+
+    def pool_at(self, addr):
+        at = bisect.bisect_right(self.starts, addr) - 1
+        return self.ranges[at][1] if at >= 0 and addr < self.ranges[at][0] else None
+
+    def remove(self, addr, size):
+        """What of a range lies outside stays."""
+        pool, end = self.pool_at(addr), addr + size
+        at = max(bisect.bisect_right(self.starts, addr) - 1, 0)
+        while at < len(self.starts) and self.starts[at] < end:
+            start, (its_end, its_pool) = self.starts[at], self.ranges[at]
+            if its_end <= addr:
+                at += 1
+                continue
+            del self.starts[at], self.ranges[at]
+            for begin, stop in ((start, min(its_end, addr)), (max(start, end), its_end)):
+                if begin < stop:
+                    self.add(begin, stop - begin, its_pool)
+                    at += begin < addr
+        return pool

@@ -12,6 +12,7 @@ import re
 
 from .messages import say
 
+LIBRARIES = ("libtorch_cuda.so", "libtorch_python.so")  # where the class is from 2.5 on, and before
 CLASS = "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
 TABLE = f"_ZTVN{CLASS}E"
 EXPORTED = re.compile(f"_ZNK?{CLASS}(?P<digits>[0-9]+)(?P<rest>.*)")
@@ -47,8 +48,9 @@ FUNCTIONS = (
     ("setNoSplit", None, "no_split_method", (2, 10), NEVER),
     ("checkPoolLiveAllocations", None, "check_pool_method", (2, 3), NEVER),
     ("getCheckpointState", f"Ea{POOL}", "checkpoint_method", (2, 3), NEVER),
+    # From 2.5 to 2.8 deleters get an object of the class's in place of an address.
     ("setCheckpointPoolState", "EaSt10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE", "restore_method",
-     (2, 3), NEVER),
+     (2, 9), NEVER),
     ("shareIpcHandle", "EPv", "share_method", (2, 5), NEVER),
     ("getIpcDevPtr", f"E{TEXT}", "open_shared_method", (2, 3), NEVER),
 )
@@ -100,8 +102,8 @@ class VirtualFunctions:
         self.names = [None] * words
         for index in range(HEADER_WORDS, words):
             self.names[index] = method_of(symbol_at(self.words[index])[0])
-        first_refusing, last = (self.index_of(name) for name in REFUSING)
-        for index in range((first_refusing or 0) + 1, last or 0):
+        begin, end = (self.index_of(name) for name in REFUSING)
+        for index in range(begin + 1, end) if begin and end else ():
             if self.names[index] is None and not symbol_at(self.words[index])[0]:
                 name = library.refusal_of(self.words[index], first)
                 self.names[index] = (name, None) if name else None
@@ -130,31 +132,37 @@ class VirtualFunctions:
         return missing | refused
 
 
-def table_of(pointer, torch_library):
+def table_of(pointer):
     """(address of the first function, words of the table) of the object that `pointer` points to."""
     if pointer is None or not pointer.value:
         raise ValueError("libc10_cuda.so lacks a symbol")
-    loaded = ctypes.CDLL(torch_library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    start = ctypes.addressof(ctypes.c_char.in_dll(loaded, TABLE))
-    first = start + HEADER_WORDS * WORD
-    if ctypes.c_void_p.from_address(pointer.value).value != first:
-        raise ValueError("the allocator object is none of PyTorch's pluggable class")
-    return first, symbol_at(start)[1] // WORD
+    for library in LIBRARIES:
+        try:
+            loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+            start = ctypes.addressof(ctypes.c_char.in_dll(loaded, TABLE))
+        except (OSError, ValueError):
+            continue
+        first, words = start + HEADER_WORDS * WORD, symbol_at(start)[1] // WORD
+        if words > HEADER_WORDS and ctypes.c_void_p.from_address(pointer.value).value == first:
+            return first, words
+    raise ValueError("the allocator object is none of PyTorch's pluggable class")
 
 
 def version_of(torch):
-    return tuple(int(part) for part in re.findall("[0-9]+", torch.__version__)[:2])
+    """Of what is on the way to a version it is not known how far it has come: it counts as the version before."""
+    major, minor, more = re.match(r"([0-9]+)\.([0-9]+)(.*)", torch.__version__).groups()
+    return int(major), int(minor) - bool(re.match(r"[.0-9]*(a|b|rc|\.?dev)", more))
 
 
-def replace(torch, pointer, library, torch_library="libtorch_cuda.so"):
+def replace(torch, pointer, library):
     """`pointer` holds the address of our allocator's object. Says what is missing, and returns it."""
     global table
     version = version_of(torch)
     try:
-        first, words = table_of(pointer, torch_library)
+        first, words = table_of(pointer)
         functions = VirtualFunctions(first, words, library)
         missing = functions.replace(version, library)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         missing = {name for name, _, _, since, until in FUNCTIONS if since <= version < until}
         say(f"PyTorch {torch.__version__}: only the plain allocator: {error}")
     else:

@@ -33,7 +33,7 @@ TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_release_pool(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_alloc_set_no_split(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, one), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, one, true), VARVE_ERROR_NOT_FOUND);
     play(rig, "[1");
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, one, NULL, NULL), VARVE_ERROR_BUSY);
     play(rig, "]1 ;1");
