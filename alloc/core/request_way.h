@@ -97,6 +97,8 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
 /* Memory of other processes and other devices (varve_alloc_ipc_*, varve_alloc_enable_peer). */
 
 void share_close(struct varve_alloc *alloc);
+/// The device and its peers get access to a range of whole mappings.
+int mapping_open(const struct varve_alloc *alloc, uint64_t addr, uint64_t bytes);
 
 /* What may change while an allocator runs: its limit, its settings, its recorder, its callbacks and observers. */
 

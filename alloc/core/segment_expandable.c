@@ -45,13 +45,11 @@ static int device_map_units(struct varve_alloc *alloc, struct expandable *segmen
     return error;
 }
 
-static int device_set_access(struct varve_alloc *alloc, const struct expandable *segment, uint64_t first,
-                             uint64_t count)
+int mapping_open(const struct varve_alloc *alloc, uint64_t addr, uint64_t bytes)
 {
-    uint64_t addr = segment->addr + first * segment->unit;
-    int error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->device->index);
+    int error = alloc->device->ops->vmm_set_access(alloc->device, addr, bytes, alloc->device->index);
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->peer_count; i++) {
-        error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->peers[i]);
+        error = alloc->device->ops->vmm_set_access(alloc->device, addr, bytes, alloc->peers[i]);
     }
     return error;
 }
@@ -78,7 +76,7 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     }
     VARVE_THEN(error, device_map_units(alloc, segment, first, count));
     if (error == VARVE_OK) {
-        error = device_set_access(alloc, segment, first, count);
+        error = mapping_open(alloc, segment->addr + first * segment->unit, count * segment->unit);
         if (error != VARVE_OK) {
             device_unmap_units(alloc, segment, first, count);
         }

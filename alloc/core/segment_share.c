@@ -236,11 +236,8 @@ static int shared_pages_map(const struct varve_alloc *alloc, const struct varve_
                 mapping->page_count++;
             }
         }
-        VARVE_THEN(error, ops->vmm_set_access(device, addr, pages->unit, device->index));
-        for (uint32_t k = 0; error == VARVE_OK && k < alloc->peer_count; k++) {
-            error = ops->vmm_set_access(device, addr, pages->unit, alloc->peers[k]);
-        }
     }
+    VARVE_THEN(error, mapping_open(alloc, mapping->addr, mapping->reserved));
     return error;
 }
 

@@ -25,11 +25,22 @@ SLACK_US = 50  # between PyTorch's clock and the system's
 MADE, GONE = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
-def harmlessly(act, *arguments):
+def harmlessly(act, *arguments, **options):
     try:
-        act(*arguments)
+        act(*arguments, **options)
     except Exception as error:
         say(f"PyTorch's history does not have all pools: {type(error).__name__}: {error}")
+
+
+def followed_by(original, act):
+    """The function, and `act` with the same arguments when it has succeeded."""
+    @functools.wraps(original)
+    def call(*arguments, **options):
+        result = original(*arguments, **options)
+        harmlessly(act, *arguments, **options)
+        return result
+
+    return call
 
 
 class PoolContexts:
@@ -39,7 +50,7 @@ class PoolContexts:
         self.pool_of = {}  # by number of the capture
         self.numbers = itertools.count(1)
         self.is_used = False
-        self.write = self.take = None
+        self.write = self.take = self.current_stream = None
 
     def start(self, torch):
         if not hasattr(torch._C, SET) or not hasattr(torch._C, GET) or version_of(torch) >= NAMED_FROM:
@@ -52,14 +63,15 @@ class PoolContexts:
         for name in (*BEGIN, END):
             original = getattr(torch._C, name, None)
             if original is not None:
-                replacement = self.ending(original) if name == END else self.beginning(original)
+                replacement = followed_by(original, self.pool_ended if name == END else self.pool_begun)
                 for module in (torch._C, torch.cuda.memory):
                     if hasattr(module, name):
                         setattr(module, name, replacement)
         graph = getattr(torch.cuda, "CUDAGraph", None)
         if graph is not None:
-            graph.capture_begin = self.capture_begin(torch, graph.capture_begin)
-            graph.capture_end = self.capture_end(graph.capture_end)
+            self.current_stream = torch.cuda.current_stream
+            graph.capture_begin = followed_by(graph.capture_begin, self.capture_began)
+            graph.capture_end = followed_by(graph.capture_end, self.capture_ended)
 
     # ---- while the program runs ----
 
@@ -92,41 +104,15 @@ class PoolContexts:
             del pools[len(pools) - 1 - pools[::-1].index(tuple(pool))]
             self.show()
 
-    def beginning(self, original):
-        @functools.wraps(original)
-        def begin(device, pool):
-            original(device, pool)
-            harmlessly(self.enter, pool)
+    def pool_begun(self, _device, pool):
+        self.enter(pool)
 
-        return begin
+    def pool_ended(self, _device, pool):
+        self.leave(pool)
 
-    def ending(self, original):
-        @functools.wraps(original)
-        def end(device, pool):
-            original(device, pool)
-            harmlessly(self.leave, pool)
-
-        return end
-
-    def capture_begin(self, torch, original):
-        @functools.wraps(original)
-        def begin(graph, *arguments, **options):
-            original(graph, *arguments, **options)
-            harmlessly(self.capture_began, torch)
-
-        return begin
-
-    def capture_began(self, torch):
-        self.thread.capture = time.time_ns() // 1000, torch.cuda.current_stream().cuda_stream, next(self.numbers)
+    def capture_began(self, _graph, *_arguments, **_options):
+        self.thread.capture = time.time_ns() // 1000, self.current_stream().cuda_stream, next(self.numbers)
         self.enter((CAPTURE, self.thread.capture[-1]))
-
-    def capture_end(self, original):
-        @functools.wraps(original)
-        def end(graph, *arguments, **options):
-            original(graph, *arguments, **options)
-            harmlessly(self.capture_ended, graph)
-
-        return end
 
     def capture_ended(self, graph):
         began, stream, number = self.thread.capture
