@@ -120,6 +120,7 @@ struct varve_collect_result {
     uint32_t hooked_count;      /* processes, that one or children of it, of which the recorder could not let go: */
     int32_t hooked_pid;         /* the first of them, */
     struct varve_message hooked_why;
+    struct varve_message torch_remark; /* of an attached process' PyTorch: what is not as asked for; "": nothing */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

@@ -8,6 +8,7 @@
 #include "analysis/cli/process_end.h"
 #include "analysis/cli/recording_options.h"
 #include "analysis/base/number_format.h"
+#include "analysis/import/import.h"
 #include "analysis/query/database.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/query/total_query.h"
@@ -23,6 +24,9 @@
 struct values {
     const char *output;
     int64_t for_ns;
+    bool heap;
+    bool cuda;
+    bool torch;
     struct recording_options recording;
 };
 
@@ -33,6 +37,12 @@ static const struct option_spec options[] = {
      offsetof(struct values, output), 0, 0, NULL},
     {"for", 0, OPTION_SECONDS, "SECONDS", "detach after so long (default: when the program ends, or by Ctrl-C)",
      offsetof(struct values, for_ns), 0, 0, NULL},
+    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0, NULL},
+    {"cuda", 0, OPTION_FLAG, NULL, "record calls of the CUDA driver about memory", offsetof(struct values, cuda), 0, 0,
+     NULL},
+    {"torch", 0, OPTION_FLAG, NULL,
+     "record calls of the CUDA driver, and what PyTorch allocates: its own history from now on becomes DB.torch.PID.db",
+     offsetof(struct values, torch), 0, 0, NULL},
     RECORDING_OPTIONS,
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, recording.force), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, recording.quiet), 0, 0,
@@ -70,7 +80,9 @@ static void command_attach_name_output(char *buffer, size_t bytes, int32_t pid)
     snprintf(buffer, bytes, "%s.%d.db", name[0] != '\0' ? name : "process", pid);
 }
 
-static void command_attach_print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result)
+/* `history`: what PyTorch has kept of its own, which is all that there may be; "": nothing. */
+static void command_attach_print_summary(FILE *err, int32_t pid, const struct varve_collect_result *result,
+                                         const char *history)
 {
     char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
@@ -81,7 +93,10 @@ static void command_attach_print_summary(FILE *err, int32_t pid, const struct va
             pid, COUNT(result->events), processes, COUNT(result->threads), result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     fprintf(err, "; one thread was held for %s to begin", DURATION(result->attach_stopped_ns));
-    command_say(err, "; next: varve report %s\n", result->database_path);
+    command_say(err, "; next: varve report %s\n", history[0] != '\0' ? history : result->database_path);
+    if (result->torch_remark.text[0] != '\0') {
+        command_say(err, "varve: process %d: %s\n", pid, result->torch_remark.text);
+    }
     report_result_programs(err, result);
     report_result_size(err, result);
 }
@@ -98,6 +113,15 @@ static void print_hooked(FILE *err, const struct varve_collect_result *result)
     }
 }
 
+/* Without a word about it: the heap, and CUDA if the program uses it. */
+static void command_attach_choose(const struct values *values, struct varve_collect_options *collect)
+{
+    const bool is_named = values->heap || values->cuda || values->torch;
+    collect->heap = values->heap || !is_named;
+    collect->cuda = values->cuda || values->torch || !is_named;
+    collect->torch = values->torch ? VARVE_TORCH_OBSERVE : VARVE_TORCH_OFF;
+}
+
 static int command_attach_run(struct command_context *context, const void *values_untyped,
                               const struct operands *operands)
 {
@@ -109,22 +133,27 @@ static int command_attach_run(struct command_context *context, const void *value
     if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
         return EXIT_STATUS_FAILED;
     }
+    command_attach_choose(values, &collect);
     struct recording recording;
     if (!recording_begin(context, &values->recording, &recording, &collect)) {
         return EXIT_STATUS_FAILED;
     }
-    char output[4096];
+    char output[4096], history[4096] = "";
     command_attach_name_output(output, sizeof(output), collect.attach_pid);
     collect.attach_ns = values->for_ns;
     collect.database_path = values->output != NULL ? values->output : output;
     int error = varve_collect_attach(&collect, &result, &message);
+    if (result.started && result.torch_history[0] != '\0') {
+        record_histories(result.torch_history, values->recording.force, &recording.progress, context->err, history,
+                         sizeof(history));
+    }
     progress_end(&recording.progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
     process_work_is_done(0);
     if (!values->recording.quiet) {
-        command_attach_print_summary(context->err, collect.attach_pid, &result);
+        command_attach_print_summary(context->err, collect.attach_pid, &result, history);
     }
     print_hooked(context->err, &result);
     return 0;
@@ -136,16 +165,19 @@ const struct command command_attach = {
     .summary = "record a process that runs already, from now on",
     .purpose =
         "Loads the recorder into process PID, which was not started by varve record, and records every heap "
-        "allocation and mapping of it and of its fork children from that moment on. Ends when the process does, or "
+        "allocation and mapping of it and of its fork children from that moment on, and every call of the CUDA driver "
+        "about memory; options that name a kind narrow it to what they name. Ends when the process does, or "
         "by Ctrl-C, SIGTERM or varve detach PID: then the process goes on without the recorder, and the database is "
         "written. One thread of the process is held for some milliseconds at the beginning and at the end. Not known "
-        "are blocks from before: the report says how many of them were freed or resized. Not recorded are programs "
-        "that the process executes, CUDA, and what a library does in its own initialization when it is loaded later. "
+        "are blocks from before, but PyTorch's: the report says how many of them were freed or resized. Not recorded "
+        "are programs that the process executes, and what a library does in its own initialization when it is loaded "
+        "later. "
         "If varve itself is killed, varve detach PID takes the hooks out and varve recover DB.d finishes the "
         "database; only SIGKILL to its child attach-injector, which lives for those milliseconds, ends the process "
         "too.",
     .examples = "  varve attach -o trace.db 4711\n"
-                "  varve attach --for 60 --stacks native $(pidof redis-server)\n",
+                "  varve attach --for 60 --stacks native $(pidof redis-server)\n"
+                "  varve attach --torch --for 30 -o train.db 4711    # a training under PyTorch\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

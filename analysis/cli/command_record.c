@@ -5,7 +5,6 @@
  * `varve record --` can stand before any command of a script.
  */
 #include "analysis/cli/command.h"
-#include "analysis/base/component_find.h"
 #include "analysis/cli/options.h"
 #include "analysis/cli/process_end.h"
 #include "analysis/cli/recording_options.h"
@@ -120,31 +119,6 @@ static void command_record_print_summary(FILE *err, const struct varve_collect_r
     report_result_size(err, result);
 }
 
-/* Paths of what the program will load; NULL where it is not asked for. */
-struct libraries {
-    char provider[4096], cupti[4096], replace[4096], torch[4096], python[4096];
-};
-
-/* What is missing is said by the collector, which names what it looked for. */
-static void find_libraries(struct libraries *libraries, const struct values *values,
-                           struct varve_collect_options *collect)
-{
-    component_find(COMPONENT_PROVIDER, libraries->provider, sizeof(libraries->provider));
-    collect->provider_path = libraries->provider;
-    component_find(COMPONENT_CUPTI, libraries->cupti, sizeof(libraries->cupti));
-    collect->cupti_path = libraries->cupti;
-    component_find(COMPONENT_REPLACE, libraries->replace, sizeof(libraries->replace));
-    collect->replace_path = values->cuda == CUDA_REPLACE ? libraries->replace : NULL;
-    component_find(COMPONENT_TORCH, libraries->torch, sizeof(libraries->torch));
-    collect->torch_path = libraries->torch;
-    component_find(COMPONENT_PYTHON, libraries->python, sizeof(libraries->python));
-    char *slash = strrchr(libraries->python, '/');
-    if (slash != NULL) {
-        *slash = '\0';
-    }
-    collect->python_path = libraries->python;
-}
-
 /* Without a word about it: the heap, and CUDA if the program uses it. */
 static void choose_records(const struct values *values, struct varve_collect_options *collect)
 {
@@ -186,8 +160,7 @@ static int command_record_run(struct command_context *context, const void *value
     }
     char output[4096], history[4096] = "";
     command_record_name_output(output, sizeof(output), operands->rest[0]);
-    struct libraries libraries;
-    find_libraries(&libraries, values, &collect);
+    collect.replace_path = values->cuda == CUDA_REPLACE ? recording.replace : NULL;
     collect.database_path = values->output != NULL ? values->output : output;
     collect.argv = operands->rest;
     int error = varve_collect_record(&collect, &result, &message);

@@ -19,6 +19,24 @@ static void recording_step(void *context, const char *stage, uint64_t done, uint
     }
 }
 
+/* What is missing is said by the collector, which names what it looked for. */
+static void find_libraries(struct recording *recording, struct varve_collect_options *collect)
+{
+    component_find(COMPONENT_PROVIDER, recording->provider, sizeof(recording->provider));
+    collect->provider_path = recording->provider;
+    component_find(COMPONENT_CUPTI, recording->cupti, sizeof(recording->cupti));
+    collect->cupti_path = recording->cupti;
+    component_find(COMPONENT_REPLACE, recording->replace, sizeof(recording->replace));
+    component_find(COMPONENT_TORCH, recording->torch, sizeof(recording->torch));
+    collect->torch_path = recording->torch;
+    component_find(COMPONENT_PYTHON, recording->python, sizeof(recording->python));
+    char *slash = strrchr(recording->python, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    collect->python_path = recording->python;
+}
+
 bool recording_begin(struct command_context *context, const struct recording_options *options,
                      struct recording *recording, struct varve_collect_options *collect)
 {
@@ -30,6 +48,7 @@ bool recording_begin(struct command_context *context, const struct recording_opt
         command_fail(context, "%s is missing: build it, or install varve as a whole", recording->preload);
         return false;
     }
+    find_libraries(recording, collect);
     command_progress(context, &recording->progress, options->quiet);
     collect->overflow = (unsigned)options->overflow;
     collect->stacks = (unsigned)options->stacks;

@@ -79,7 +79,8 @@ extern const char *const recording_stacks_names[], *const recording_overflow_nam
 /* What the collector uses while it records. */
 struct recording {
     struct progress progress;
-    char preload[4096]; /* path of the library that the program loads */
+    /* What the program loads, if it is asked for: libraries, and the folder of the Python part. */
+    char preload[4096], provider[4096], cupti[4096], replace[4096], torch[4096], python[4096];
 };
 
 /// Fill `collect`, made by varve_collect_options_init and told what is recorded, with what the options say; it uses

@@ -338,6 +338,13 @@ template <typename call> int guarded(call asked)
 
 } // namespace
 
+namespace torch::cuda
+{
+
+static const char *(*pickler)(std::size_t *bytes); /* NULL: this PyTorch throws */
+
+} // namespace torch::cuda
+
 extern "C" {
 SHOWN extern native_allocator fake_native;
 SHOWN extern CUDAPluggableAllocator fake_pluggable, fake_second;
@@ -350,6 +357,7 @@ SHOWN int fake_get_fraction(int device, double *fraction);
 SHOWN int fake_reset(int device, int is_peak);
 SHOWN int fake_allocated(int device, std::int64_t *bytes);
 SHOWN int fake_is_history_enabled();
+SHOWN void fake_pickle_by(const char *(*pickler)(std::size_t *));
 SHOWN int fake_observe(int (*observer)(std::int64_t, std::size_t, std::size_t, std::size_t));
 SHOWN int fake_pool(int what, std::uint64_t id);
 SHOWN int fake_use_count(std::uint64_t id);
@@ -590,3 +598,27 @@ int fake_open_shared(const char *text, std::size_t size, std::size_t offset)
         return sum == 16 ? 0 : 1;
     });
 }
+
+void fake_pickle_by(const char *(*pickler)(std::size_t *))
+{
+    torch::cuda::pickler = pickler;
+}
+
+/* PyTorch's own history, which here the fake Python has. */
+namespace torch::cuda
+{
+
+SHOWN std::string _memory_snapshot_pickled();
+
+std::string _memory_snapshot_pickled()
+{
+    std::size_t bytes = 0;
+    const char *text = pickler != nullptr ? pickler(&bytes) : nullptr;
+
+    if (text == nullptr) {
+        throw std::runtime_error("no snapshot");
+    }
+    return {text, bytes};
+}
+
+} // namespace torch::cuda

@@ -8,6 +8,7 @@
 #include "base/monotonic.h"
 #include "base/proc_file.h"
 #include "trace/collector/programs/attach_run.h"
+#include "trace/collector/programs/attach_torch.h"
 #include "trace/collector/collector_clock.h"
 #include "trace/collector/programs/launch.h"
 #include "trace/collector/session/recording_directory.h"
@@ -54,7 +55,10 @@ struct recording {
     struct collector collector;
     struct launch launch;
     struct attach *attach; /* NULL: the program was started */
-    int32_t *detached;     /* that process, and those that had inherited its hooks */
+    struct attach_torch torch;
+    bool has_history; /* PyTorch's, of a process that lives on */
+    struct varve_message torch_remark;
+    int32_t *detached; /* that process, and those that had inherited its hooks */
     unsigned detached_count;
     size_t detached_room;
     unsigned hooked_count; /* of them could not be let go of: */
@@ -322,6 +326,8 @@ static void record_run_detach(struct recording *recording)
 {
     const uint64_t trace_id = recording->collector.directory.control->trace_id, since = proc_file_started(getpid());
     if (!recording->launch.is_gone) {
+        recording->has_history = attach_torch_end(&recording->torch, recording->launch.pid, drain_a_little,
+                                                  &recording->collector, &recording->torch_remark);
         let_go(recording, recording->launch.pid);
     }
     unsigned known = UINT_MAX;
@@ -557,19 +563,37 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
     session_directory_close(directory);
 }
 
+static int check_torch(const struct recording *recording, char *history, struct varve_message *message)
+{
+    if (!recording->attach->target.has_torch) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no PyTorch loaded",
+                                 recording->options->attach_pid);
+    }
+    return record_history_name(recording->options, history, message);
+}
+
 /* The process is recorded when this returns. */
-static int start_attached(struct recording *recording, struct varve_message *message)
+static int start_attached(struct recording *recording, struct varve_collect_result *result,
+                          struct varve_message *message)
 {
     struct collector *collector = &recording->collector;
+    const bool is_torch = recording->options->torch != VARVE_TORCH_OFF;
     int error = record_run_check_options(recording->options, message);
     VARVE_THEN(error, attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path,
                                    message));
+    if (is_torch) {
+        VARVE_THEN(error, check_torch(recording, result->torch_history, message));
+    }
     VARVE_THEN(error, record_run_prepare(recording, message));
     if (error != VARVE_OK) {
         return error;
     }
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
     collect_bounds_process(collector, recording->options->attach_pid);
+    if (is_torch) {
+        VARVE_THEN(error, attach_torch_prepare(&recording->torch, &collector->directory, recording->options,
+                                               result->torch_history, message));
+    }
     VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
     if (error != VARVE_OK) {
         give_up(recording);
@@ -613,6 +637,10 @@ static int record_run_run(struct recording *recording, struct varve_collect_resu
     result->hooked_count = recording->hooked_count;
     result->hooked_pid = recording->hooked_pid;
     result->hooked_why = recording->hooked_why;
+    result->torch_remark = recording->torch_remark;
+    if (result->was_detached && !recording->has_history) {
+        result->torch_history[0] = '\0';
+    }
     launch_finished();
     if (error == VARVE_OK) {
         session_directory_remove(&recording->collector.directory);
@@ -629,6 +657,7 @@ static struct recording *recording_make(const struct varve_collect_options *opti
     memset(result, 0, sizeof(*result));
     if (recording != NULL) {
         recording->options = options;
+        recording->torch.ask = -1;
         recording->collector.quiet = options->quiet;
         recording->collector.may_replace = options->replace;
         if (!options->no_sqlite) {
@@ -641,6 +670,7 @@ static struct recording *recording_make(const struct varve_collect_options *opti
 static void recording_free(struct recording *recording)
 {
     if (recording != NULL) {
+        attach_torch_close(&recording->torch);
         free(recording->detached);
         free(recording);
     }
@@ -667,7 +697,7 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     int error = VARVE_ERROR_NO_MEMORY;
     if (recording != NULL && attach != NULL) {
         recording->attach = attach;
-        error = start_attached(recording, message);
+        error = start_attached(recording, result, message);
         VARVE_THEN(error, record_run_run(recording, result, message));
     }
     free(attach);

@@ -2,10 +2,19 @@
 #ifndef VARVE_TRACE_FORMAT_ATTACH_FORMAT_H
 #define VARVE_TRACE_FORMAT_ATTACH_FORMAT_H
 
-/* Functions of libvarve_preload.so, which the collector has called in a program (recorder/heap/heap_attach.h). */
+/* Functions of libvarve_preload.so, which the collector has called in a program (recorder/attach/attach_calls.h). */
 #define ATTACH_FUNCTION "varve_preload_attach"
 #define ATTACH_FUNCTION_DETACH "varve_preload_detach"
 #define ATTACH_FUNCTION_RELEASE "varve_preload_release"
+
+/* In the recording directory where the program's Python is to run something: variables, NAME=VALUE, each ended by a
+ * zero byte, of which the first below names a file of Python. It finds them all as VARIABLES, and the directory as
+ * SESSION. */
+#define ATTACH_VARIABLES "variables"
+#define ATTACH_VARIABLE_PYTHON "VARVE_PYTHON"
+/* There, of that code: a FIFO that it reads, whose end ends it, and a file with what has come of it. */
+#define ATTACH_TORCH_ASK "torch.ask"
+#define ATTACH_TORCH_ANSWER "torch.answer"
 
 enum attach_answer {
     ATTACH_DONE = 1,

@@ -8,6 +8,7 @@
 #include "trace/guest/guest_lock.h"
 #include "trace/guest/guest_memory.h"
 #include "trace/guest/guest_signals.h"
+#include "trace/recorder/emit_slow.h"
 #include "trace/emit.h"
 #include "trace/record.h"
 
@@ -37,6 +38,14 @@ static struct device_names *names_get(void)
 {
     static void *names;
     return recorder_map_wiped_once(&names, sizeof(struct device_names));
+}
+
+void device_names_release(void)
+{
+    struct device_names *table = names_get();
+    if (table != NULL) {
+        memset(table, 0, sizeof(*table));
+    }
 }
 
 static uint32_t device_names_slot_of(unsigned device, uint64_t handle)

@@ -19,6 +19,8 @@ bool recorder_prepare(void);
 /// The recording of this process is over: rings and what threads keep for them go. No thread is inside the recorder,
 /// and none comes before the next recording. Signals are blocked.
 void recorder_threads_release(void);
+/// And the numbers of streams and devices (device_names.c).
+void device_names_release(void);
 
 /// This thread is about to confine itself (guest/confinement.h): what it may need later is made now.
 void recorder_thread_prepare(void);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`varve record --torch` puts this folder in front of PYTHONPATH, so that every Python of the program runs this file at
 its start. It waits for the program's own `import torch`, lets the package varve_torch act then, and hands over to the
-sitecustomize that would have run without it. A program without torch pays one comparison per import.
+sitecustomize that would have run without it. A program without torch pays one comparison per import. `varve attach
+--torch` has its recorder run it in a Python that runs already.
 
 Nothing here may fail the program: what goes wrong is one line on stderr. The syntax is that of all Pythons, since a
 program may start an old one, in which only the handing over happens.
@@ -117,3 +118,11 @@ if __name__ == "sitecustomize":
     except Exception as problem:
         say(problem)
     hand_over()
+elif __name__ == "varve_attach":
+    try:
+        import_package()
+        from varve_torch import attached
+
+        attached.run(SESSION, VARIABLES)  # noqa: F821
+    except Exception as problem:
+        say(problem)

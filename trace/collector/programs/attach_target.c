@@ -214,6 +214,7 @@ static void mapping_take(struct target *target, const struct proc_map *mapping)
     } else if (strncmp(name, "libvarve_preload.so", 19) == 0) {
         object_set(&target->recorder, mapping);
     } else if (strncmp(name, "ld-", 3) != 0) {
+        target->has_torch = target->has_torch || strncmp(name, "libtorch", 8) == 0;
         allocator_add(target, mapping);
     }
 }

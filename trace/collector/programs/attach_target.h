@@ -30,6 +30,7 @@ struct target {
     struct target_object recorder;   /* libvarve_preload.so */
     struct session_mapped recording; /* that it has mapped, if it is_recorded */
     bool is_recorded;
+    bool has_torch;                                        /* a library of PyTorch's */
     char allocators[TARGET_ALLOCATORS][TARGET_PATH_BYTES]; /* other objects that define malloc */
     unsigned allocator_count;
     char command[4096]; /* its command line */

@@ -64,6 +64,14 @@ static int history_name(const char *database_path, char *history, struct varve_m
     return VARVE_OK;
 }
 
+int record_history_name(const struct varve_collect_options *options, char *history, struct varve_message *message)
+{
+    int error = require(options->python_path, "the Python part of varve", message);
+    VARVE_THEN(error, require(options->torch_path, "libvarve-torch.so", message));
+    VARVE_THEN(error, history_name(options->database_path, history, message));
+    return error;
+}
+
 /* In front of what is there. */
 static int launch_variables_add_python(struct record_variables *variables, const char *path, const char *how,
                                        struct varve_message *message)

@@ -13,6 +13,7 @@
 #include "trace/collector/session/recording_directory.h"
 
 #include "base/grown_array.h"
+#include "trace/format/attach_format.h"
 #include "base/error.h"
 #include "base/file_error.h"
 #include "trace/format/session_format.h"
@@ -239,6 +240,10 @@ static const struct {
     {"watch", ENTRY_SCRAP | ENTRY_FRAME},
     {"live.json", ENTRY_SCRAP | ENTRY_FRAME},
     {"live.json.new", ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_VARIABLES, ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_TORCH_ASK, ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_TORCH_ANSWER, ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_TORCH_ANSWER ".tmp", ENTRY_SCRAP | ENTRY_FRAME},
     {"allocations", ENTRY_SCRAP},
     {"trace.db-events", ENTRY_SCRAP},
     {"trace.db-rows", ENTRY_SCRAP},

@@ -109,6 +109,14 @@ static inline bool cuda_is_off(void)
 /// in the code that asks. Called by the jump of dlsym.
 void *cuda_dlsym_answer(void *handle, const char *name, const void *caller) __attribute__((visibility("hidden")));
 
+/// Of a program that runs already: names of the driver's functions, where they lie, and ours for them; `from` 0: this
+/// driver has none of that name, or it is of no interest. False: `hook` is none.
+struct elf_replacement;
+bool cuda_lookup_driver(enum cuda_hook hook, struct elf_replacement *function_out);
+/// Objects that are loaded, and those to come, ask our dlsym; and the C library's again. Take the loader's lock.
+void cuda_lookup_dlsym_replace(void);
+void cuda_lookup_dlsym_restore(void);
+
 /* Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any. */
 
 /// What dlsym(RTLD_DEFAULT, name) will say to the code at `caller`, if that is certain; else NULL.

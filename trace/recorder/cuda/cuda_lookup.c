@@ -63,26 +63,55 @@ static void *find_dlsym(void)
     return found;
 }
 
-/* Objects of RTLD_DEEPBIND ask the C library for its dlsym, and get ours too. Not where that of another recorder stands
- * between: it may ask the C library in its turn. Once, and not while the hooks of the heap are put there. */
+/* The C library's dlsym and ours, if that is the one behind us; of another recorder's, which stands between and may ask
+ * the C library in its turn, nothing is known. */
+static bool dlsym_definition(const void *real, struct elf_object *c_library, struct elf_replacement *row_out)
+{
+    struct loaded_object at;
+    struct elf_object own;
+    if (cuda_dlsym_versions[0] == NULL || !loaded_object_find((uintptr_t)real, &at) ||
+        !elf_symbol_object_at((const void *)at.start, c_library) ||
+        elf_symbol_in(c_library, "__libc_start_main") == NULL || !loaded_object_find((uintptr_t)&cuda_wanted, &at) ||
+        !elf_symbol_object_at((const void *)at.start, &own)) {
+        return false;
+    }
+    *row_out = (struct elf_replacement){
+        .name = "dlsym", .from = (uintptr_t)real, .to = (uintptr_t)elf_symbol_in(&own, "dlsym")};
+    return row_out->to != 0;
+}
+
+/* Objects of RTLD_DEEPBIND ask the C library for its dlsym, and get ours too. Once, and not while the hooks of the heap
+ * are put there. */
 static void definition_replace(const void *real)
 {
     static bool is_begun; /* atomic */
-    struct loaded_object at;
-    struct elf_object own;
     struct elf_object c_library;
+    struct elf_replacement row;
     struct recorder_process *process = recorder_process_page();
-    if (cuda_dlsym_versions[0] == NULL || process == NULL || __atomic_exchange_n(&is_begun, true, __ATOMIC_ACQ_REL) ||
-        !loaded_object_find((uintptr_t)real, &at) || !elf_symbol_object_at((const void *)at.start, &c_library) ||
-        elf_symbol_in(&c_library, "__libc_start_main") == NULL || !loaded_object_find((uintptr_t)&cuda_wanted, &at) ||
-        !elf_symbol_object_at((const void *)at.start, &own)) {
-        return;
-    }
-    const struct elf_replacement row = {
-        .name = "dlsym", .from = (uintptr_t)real, .to = (uintptr_t)elf_symbol_in(&own, "dlsym")};
-    if (row.to != 0 && recorder_lock_soon(&process->loading_lock)) {
+    if (process != NULL && !__atomic_exchange_n(&is_begun, true, __ATOMIC_ACQ_REL) &&
+        dlsym_definition(real, &c_library, &row) && recorder_lock_soon(&process->loading_lock)) {
         (void)elf_definitions_replace(&c_library, &row, 1);
         recorder_unlock(&process->loading_lock);
+    }
+}
+
+void cuda_lookup_dlsym_replace(void)
+{
+    struct elf_object c_library;
+    struct elf_replacement row;
+    if (dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, &row)) {
+        (void)elf_definitions_replace(&c_library, &row, 1);
+        (void)elf_entries_replace(&row, 1);
+    }
+}
+
+void cuda_lookup_dlsym_restore(void)
+{
+    struct elf_object c_library;
+    struct elf_replacement row;
+    if (cuda_dlsym_real != NULL && dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, &row)) {
+        (void)elf_definitions_restore(&c_library, &row, 1);
+        (void)elf_entries_restore(&row, 1);
     }
 }
 
@@ -160,6 +189,21 @@ static void *resolve_to_ours(const struct row *row, void *real)
     void *resolved;
     memcpy(&resolved, &row->resolved, sizeof(resolved));
     return resolved;
+}
+
+bool cuda_lookup_driver(enum cuda_hook hook, struct elf_replacement *function_out)
+{
+    if (hook >= CUDA_HOOK_COUNT) {
+        return false;
+    }
+    const struct row *row = &rows[hook];
+    void *real = is_of_interest(row) ? cuda_objects_driver_symbol(row->exported) : NULL;
+    *function_out = (struct elf_replacement){.name = row->exported};
+    if (real != NULL && cuda_is_driver_code(real)) {
+        function_out->from = (uintptr_t)real;
+        function_out->to = (uintptr_t)resolve_to_ours(row, real);
+    }
+    return true;
 }
 
 void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)

@@ -154,8 +154,13 @@ extern bool preload_is_on;
 extern uint32_t heap_with_stacks;
 
 /* This library was loaded by dlopen into a running program: nothing finds its functions by their names, and whether
- * anything is recorded is decided by varve_preload_attach (heap_attach.h). Set with heap_real. */
+ * anything is recorded is decided by varve_preload_attach (attach/attach_calls.h). Set with heap_real. */
 extern bool heap_is_late;
+
+/// The hooks into a program that runs already, and out of it (heap_attach.c): then nothing more is recorded, but by
+/// those that threads are in. Take the loader's lock. Threads: one at a time.
+void heap_attach_begin(void);
+void heap_attach_end(void);
 
 /* Of the kernel; set with heap_real. */
 extern size_t heap_page_bytes;

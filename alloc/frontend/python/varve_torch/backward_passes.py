@@ -4,11 +4,14 @@ run a backward pass has the frames of Python that the pass calls, or none. When 
 noted, and entries of that time that have no beginning of their own get the frames of who waited."""
 
 import bisect
+import os
+import pickle
 import sys
 import threading
 import time
 
 from .backward_stack import THREAD_CODE, surround
+from .snapshot_tables import PICKLE_PROTOCOL
 
 SKIPPED_FRAMES = 2  # begin() below and its caller, innermost
 SLACK_US = 50  # between PyTorch's clock, which it derives from the processor's, and the system's
@@ -30,8 +33,8 @@ class BackwardPasses:
         self.thread = threading.local()
         self.stacks = {}
 
-    def start(self, torch):
-        surround(torch, self.begin, self.end)
+    def start(self, torch, replace=setattr):
+        surround(torch, self.begin, self.end, replace)
 
     def begin(self):
         depth = self.thread.depth = getattr(self.thread, "depth", 0) + 1
@@ -84,3 +87,16 @@ def has_beginning(frames, outside):
     name, file = frames[-1].get("name"), frames[-1].get("filename")
     return (name, file) in ((THREAD_CODE.co_name, THREAD_CODE.co_filename),
                             (outside[-1]["name"], outside[-1]["filename"]))
+
+
+def complete_file(path, passes):
+    """The same of a snapshot that is a file, and of passes that are another."""
+    backward = BackwardPasses()
+    with open(passes, "rb") as stream:
+        backward.passes = pickle.load(stream)
+    with open(path, "rb") as stream:
+        snapshot = pickle.load(stream)
+    backward.complete(snapshot)
+    with open(path + ".new", "wb") as stream:
+        pickle.dump(snapshot, stream, protocol=PICKLE_PROTOCOL)
+    os.rename(path + ".new", path)

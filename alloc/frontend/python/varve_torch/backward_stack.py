@@ -23,7 +23,7 @@ def recorder():
     return publish, withdraw
 
 
-def surround(torch, begin, end):
+def surround(torch, begin, end, replace=setattr):
     """Calls begin() and end() around each backward pass, in the thread that calls it."""
     graph = getattr(getattr(torch, "autograd", None), "graph", None)  # an import that fails comes here, too
     original = getattr(graph, "_engine_run_backward", None)
@@ -40,11 +40,11 @@ def surround(torch, begin, end):
 
     for module in (torch.autograd, torch.autograd.graph):
         if getattr(module, "_engine_run_backward", None) is original:
-            module._engine_run_backward = _engine_run_backward
+            replace(module, "_engine_run_backward", _engine_run_backward)
 
 
-def start(torch):
+def start(torch, replace=setattr):
     found = recorder()
     if found is not None:
         publish, withdraw = found
-        surround(torch, functools.partial(publish, SKIPPED_FRAMES, id(THREAD_CODE)), withdraw)
+        surround(torch, functools.partial(publish, SKIPPED_FRAMES, id(THREAD_CODE)), withdraw, replace)

@@ -61,6 +61,7 @@ PROTOTYPES = {
     "take_snapshot": (c_int, (c_int, POINTER(Snapshot))),
     "snapshot_free": (None, (POINTER(Snapshot),)),
     "history": (c_int, (c_uint64, c_int)),
+    "write_history": (c_int, (c_char_p,)),
     "get_settings": (c_int, (POINTER(Settings),)),
     "set_settings": (c_int, (c_char_p,)),
 }

@@ -11,14 +11,14 @@ import sys
 from .backward_passes import BackwardPasses
 from .messages import say
 from .pool_contexts import PoolContexts
+from .replacements import Replacements
 from .snapshot_tables import PICKLE_PROTOCOL
 
 RECORD, RECORD_LEGACY = "_cuda_record_memory_history", "_cuda_record_memory_history_legacy"
 
 
-def history_path():
-    prefix = os.environ.get("VARVE_TORCH_HISTORY") or os.path.join(os.environ["VARVE_SESSION"], "torch")
-    return f"{prefix}.{os.getpid()}.pickle"
+def keeps_history(torch):
+    return hasattr(torch._C, "_cuda_init") and hasattr(torch._C, RECORD)
 
 
 class Observer:
@@ -26,24 +26,30 @@ class Observer:
         self.torch = torch
         self.owner = None  # pid of the process whose history is on
         self.is_mine = False
-        self.originals = {}
+        self.replaced = Replacements()
         self.passes = BackwardPasses()
         self.pools = PoolContexts()
+
+    def prefix(self):
+        return os.environ.get("VARVE_TORCH_HISTORY") or os.path.join(os.environ["VARVE_SESSION"], "torch")
 
     def replace(self, name, make):
         original = getattr(self.torch._C, name, None)
         if original is not None:
-            self.originals[name] = original
-            setattr(self.torch._C, name, make(original))
+            self.replaced.set(self.torch._C, name, make(original))
 
     def begin(self):
-        self.passes.start(self.torch)
         self.pools.start(self.torch)
+        if self.torch.cuda.is_initialized():
+            say("CUDA had started before varve saw it: PyTorch's history lacks its first events")
+        self.watch()
+
+    def watch(self):
+        self.passes.start(self.torch, self.replaced.set)
         self.replace("_cuda_init", self.started_by)
         self.replace(RECORD, self.changed_by)
         self.replace(RECORD_LEGACY, self.changed_by)
         if self.torch.cuda.is_initialized():
-            say("CUDA had started before varve saw it: PyTorch's history lacks its first events")
             self.cuda_has_started()
 
     def started_by(self, original):
@@ -62,21 +68,26 @@ class Observer:
 
         def record(*arguments, **options):
             if not self.is_mine:
-                say("the program changes PyTorch's memory history: from there on the trace has what the program "
-                    "asked for")
+                self.program_changes()
             return original(*arguments, **options)
 
         return record
 
-    def cuda_has_started(self):
-        if self.owner == os.getpid():
-            return
+    def program_changes(self):
+        say("the program changes PyTorch's memory history: from there on the trace has what the program asked for")
+
+    def record(self, what):
         self.is_mine = True
         try:
-            self.torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python",
+            self.torch.cuda.memory._record_memory_history(what, context="alloc", stacks="python",
                                                           max_entries=sys.maxsize)
         finally:
             self.is_mine = False
+
+    def cuda_has_started(self):
+        if self.owner == os.getpid():
+            return
+        self.record("all")
         self.owner = os.getpid()
         atexit.register(self.write)
         # A child that multiprocessing has forked ends without atexit, but runs these.
@@ -90,17 +101,20 @@ class Observer:
         self.owner = None
         temporary = None
         try:
-            path = history_path()
+            path = f"{self.prefix()}.{os.getpid()}.pickle"
             temporary = path + ".tmp"
-            snapshot = self.pools.own_snapshot(self.torch)
-            self.passes.complete(snapshot)
-            with open(temporary, "wb") as stream:
-                pickle.dump(snapshot, stream, protocol=PICKLE_PROTOCOL)
+            self.store(temporary)
             os.rename(temporary, path)
         except Exception as error:
             say(f"PyTorch's history of process {os.getpid()} is lost: {type(error).__name__}: {error}")
             if temporary and os.path.exists(temporary):
                 os.unlink(temporary)
+
+    def store(self, path):
+        snapshot = self.pools.own_snapshot(self.torch)
+        self.passes.complete(snapshot)
+        with open(path, "wb") as stream:
+            pickle.dump(snapshot, stream, protocol=PICKLE_PROTOCOL)
 
 
 observer = None
@@ -108,7 +122,7 @@ observer = None
 
 def start(torch):
     global observer
-    if not hasattr(torch._C, "_cuda_init") or not hasattr(torch._C, RECORD):
+    if not keeps_history(torch):
         say("this PyTorch is built without CUDA, or keeps no history of its allocator; --torch=observe has nothing "
             "to do")
         return

@@ -4,6 +4,7 @@
 import ctypes
 import itertools
 import os
+import pickle
 import threading
 import time
 
@@ -21,6 +22,7 @@ Observer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_size_t, ctype
 kept = []
 if c10:
     c10.fake_error.restype = c10.fake_name.restype = ctypes.c_char_p
+    Pickler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
 
 
 def ask(name, *arguments):
@@ -76,7 +78,7 @@ native.is_initialised = "initialised" in FAKES
 current = native
 if c10:
     pointer.value = address_of(native)
-history, blocks, benchmark = [], {}, False
+history, blocks, benchmark, is_recording = [], {}, False, False
 
 
 def _cuda_customAllocator(alloc, free):
@@ -142,13 +144,30 @@ def only_native(name):
     return function
 
 
+def snapshot():
+    return {"segments": [], "device_traces": [list(history)], "external_annotations": [], "allocator_settings": {}}
+
+
+def pickled(size):
+    kept[:] = [one for one in kept if not isinstance(one, bytes)] + [pickle.dumps(snapshot(), 2)]
+    size[0] = len(kept[-1])
+    return ctypes.cast(kept[-1], ctypes.c_void_p).value
+
+
 def answer(name, arguments):
+    global is_recording
     if name in ("_cuda_memoryStats", "_accelerator_getDeviceStats"):
         return {"allocation": {"all": {"current": len(blocks)}}, "num_ooms": 0}
     if name == "_cuda_memorySnapshot":
-        return {"segments": [], "device_traces": [list(history)], "external_annotations": [], "allocator_settings": {}}
+        return snapshot()
+    if name == "_cuda_isHistoryEnabled":
+        return is_recording
     if name in ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy") and not native.is_initialised:
         raise RuntimeError("asking for the history starts CUDA")
+    if name == "_cuda_record_memory_history":
+        is_recording = arguments[0] is not None
+        if not is_recording:
+            history.clear()
     return 1.0 if name == "_cuda_getMemoryFraction" else None
 
 
@@ -259,6 +278,10 @@ def _set_cudnn_benchmark(value):
 def _get_cudnn_benchmark():
     return benchmark
 
+
+if c10 and "unpickled" not in FAKES:
+    kept.append(Pickler(pickled))
+    c10.fake_pickle_by(kept[-1])
 
 if FAKES & {"no_cuda", "hip"}:
     for name in [name for name in globals() if name.startswith("_cuda")]:

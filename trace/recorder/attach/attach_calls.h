@@ -3,8 +3,8 @@
  * What `varve attach` calls in a program that runs already, into which it has loaded libvarve_preload.so
  * (collector/programs). Threads: one at a time.
  */
-#ifndef VARVE_TRACE_RECORDER_HEAP_HEAP_ATTACH_H
-#define VARVE_TRACE_RECORDER_HEAP_HEAP_ATTACH_H
+#ifndef VARVE_TRACE_RECORDER_ATTACH_ATTACH_CALLS_H
+#define VARVE_TRACE_RECORDER_ATTACH_ATTACH_CALLS_H
 
 /// Record this process into the recording directory, from now on. Hooks come into the entries of the loaded objects;
 /// the C library and the program are not changed otherwise. Returns enum attach_answer (format/attach_format.h). The

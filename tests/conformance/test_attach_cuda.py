@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Costs: 4 s
+"""varve attach to a program that uses the CUDA driver (a fake one) by every kind of pointer that it keeps: all calls
+from then on are recorded, each with the line that made it, and what it keeps is what it was afterwards."""
+
+import collections
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+STEADY = recording.program("cuda_steady")
+FAKE = os.path.join(recording.PROGRAMS, "cuda_fake")
+WAYS = {1000: "linked", 2000: "by dlsym", 3000: "by cuGetProcAddress", 4000: "by dlsym, anew"}
+CALLS = "SELECT size, callsite_id FROM events WHERE kind = 'dev_alloc'"
+
+
+class AttachCuda(recording.AttachCase):
+    def steady(self):
+        return self.begin(STEADY, self.folder, env={**os.environ, "LD_LIBRARY_PATH": FAKE})
+
+    def record_rounds(self, process, name, *options):
+        """(bytes, call site) of the allocations of some rounds."""
+        self.path = os.path.join(self.folder, name)
+        outcome = self.varve("attach", "--for", "0.3", "-o", self.path, *options, str(process.pid))
+        self.assertIn("nothing lost", outcome.err)
+        self.open()
+        return self.sql(CALLS)
+
+    def test_ways(self):
+        """Each kind of pointer, as often as the others: a detach lies within one round."""
+        process = self.steady()
+        for name in ("first.db", "second.db"):
+            counts = collections.Counter(WAYS[size] for size, _ in self.record_rounds(process, name))
+            self.assertEqual(set(counts), set(WAYS.values()))
+            self.assertLessEqual(max(counts.values()) - min(counts.values()), 1, counts)
+            self.assertEqual(self.sql("SELECT count(*) FROM device"), [(1,)])
+        rounds, state = self.quit(process)[1:]
+        self.assertGreater(int(rounds), 2)
+        self.assertEqual(state, "unchanged")
+
+    def test_lines(self):
+        process = self.steady()
+        sites = {site for _, site in self.record_rounds(process, "trace.db", "--stacks", "native")}
+        self.quit(process)
+        self.assertNotEqual(sites, set())
+        for site in sites:
+            functions = [name for name, in self.sql(f"SELECT function FROM frame WHERE callsite_id = {site}")]
+            self.assertTrue({"round_of", "round_linked"} & set(functions), functions)
+
+    def test_heap_alone(self):
+        """What is not asked for is not touched."""
+        process = self.steady()
+        self.assertEqual(self.record_rounds(process, "trace.db", "--heap"), [])
+        self.assertEqual(self.quit(process)[2], "unchanged")
+
+
+if __name__ == "__main__":
+    recording.main()

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Costs: 15 s
+"""varve attach --torch: a training that runs already (of a torch that is none) has PyTorch's own history kept from then
+on: what is recorded is a part of what the program did, without a gap, and PyTorch is afterwards what it was before."""
+
+import glob
+import json
+import os
+import sqlite3
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+from torch_shim import FAKE, FAKE_LIBRARY  # noqa: E402
+
+PROGRAM = os.path.join(recording.ROOT, "tests", "programs", "python", "torch_steady.py")
+EVENTS = "SELECT kind, addr, requested FROM events WHERE kind IN ('alloc', 'free_requested', 'free_completed') " \
+         "ORDER BY seq"
+
+
+class AttachTorch(recording.AttachCase):
+    def training(self, *modes, **environment):
+        return self.begin(sys.executable, PROGRAM, self.folder, *modes, env={
+            **os.environ, "PYTHONPATH": FAKE, "FAKE_TORCH_LIBRARY": FAKE_LIBRARY, **environment})
+
+    def answer(self, process):
+        self.touch("quit")
+        outcome = recording.finish(process)
+        self.assertEqual((outcome.returncode, outcome.err), (0, ""), outcome)
+        return recording.json_lines(outcome.out)[-1]
+
+    def history(self):
+        """Of the program's only process."""
+        found = glob.glob(self.path.removesuffix(".db") + ".torch.*.db")
+        self.assertEqual(len(found), 1, os.listdir(self.folder))
+        return sqlite3.connect(found[0])
+
+    def record(self, process, name, *options, seconds="0.4"):
+        self.path = os.path.join(self.folder, name)
+        return self.varve("attach", "--torch", "--for", seconds, "-o", self.path, *options, str(process.pid))
+
+    def assert_part(self, log):
+        """The history is a part of the log. The entries of a call are not all there at either end."""
+        events = self.history().execute(EVENTS).fetchall()
+        self.assertGreater(len(events), 10)
+        named = [[{"alloc": "alloc"}.get(kind, kind), addr] for kind, addr, _ in events]
+        logged = [entry[:2] for entry in log]
+        firsts = [at for at in range(len(logged)) if logged[at:at + len(named)] == named]
+        self.assertEqual(len(firsts), 1)
+
+    def assert_restored(self, answer):
+        self.assertEqual(answer["after"], answer["before"])
+
+    def test_again_and_again(self):
+        process = self.training()
+        for name in ("first.db", "second.db", "third.db"):
+            self.record(process, name)
+        answer = self.answer(process)
+        for name in ("first.db", "second.db", "third.db"):
+            self.path = os.path.join(self.folder, name)
+            self.assert_part(answer["log"])
+        self.assert_restored(answer)
+
+    def test_python_writes(self):
+        """A PyTorch whose C++ writes no history."""
+        process = self.training(FAKE_TORCH="unpickled")
+        self.record(process, "trace.db")
+        answer = self.answer(process)
+        self.assert_part(answer["log"])
+        self.assert_restored(answer)
+
+    def test_backward(self):
+        """What a backward pass allocates has the line that called it."""
+        process = self.training("backward")
+        self.record(process, "trace.db")
+        self.answer(process)
+        functions = self.history().execute(
+            "SELECT DISTINCT f.function FROM allocations a JOIN frame f USING (callsite_id) "
+            "WHERE a.domain = 'block' AND a.requested = 4096 AND f.file LIKE '%/torch_steady.py'").fetchall()
+        self.assertEqual(sorted(functions), [("<module>",), ("main",), ("step",)])
+
+    def test_program_keeps_history(self):
+        process = self.training("theirs")
+        outcome = self.record(process, "trace.db")
+        self.assertIn("keeps PyTorch's history itself", outcome.err)
+        answer = self.answer(process)
+        self.assertTrue(answer["after"]["is_recording"])
+        self.assert_restored({**answer, "before": {**answer["before"], "is_recording": True}})
+
+    def test_cuda_starts_later(self):
+        process = self.training("late")
+        self.assertIn("CUDA was not started", self.record(process, "none.db", seconds="0.1").err)
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch", "--for", "1.5")
+        self.touch("cuda")
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        answer = self.answer(process)
+        self.assert_part(answer["log"])
+        self.assert_restored(answer)
+
+    def test_program_ends(self):
+        process = self.training()
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        time.sleep(0.3)
+        answer = self.answer(process)
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assert_part(answer["log"])
+
+    def test_collector_is_killed(self):
+        """PyTorch's history is left as a file, and PyTorch as it was."""
+        process = self.training()
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        time.sleep(0.3)
+        collector.kill()
+        collector.wait()
+        recording.wait_until(lambda: glob.glob(os.path.join(self.folder, "*.pickle")), what="the history")
+        recording.wait_until(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == 1, what="the end of the thread")
+        self.varve("detach", str(process.pid))
+        self.assert_restored(self.answer(process))
+        pickle, = glob.glob(os.path.join(self.folder, "*.pickle"))
+        self.varve("import", pickle, "-o", pickle.removesuffix(".pickle") + ".db")
+
+    def test_no_torch(self):
+        process = self.begin(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(100)")
+        self.path = os.path.join(self.folder, "trace.db")
+        outcome = self.varve("attach", "--torch", "-o", self.path, str(process.pid), status=2)
+        self.assertEqual(outcome.err, f"varve attach: process {process.pid} has no PyTorch loaded\n")
+
+
+if __name__ == "__main__":
+    recording.main()

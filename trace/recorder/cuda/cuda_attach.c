@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that runs already has asked for the driver's functions, and keeps what it was told: runtime libraries and
+ * wrappers in static variables (cudart, also one that is linked in; PyTorch's DriverAPI), programs that link the driver
+ * in the tables of the loader. All of these lie in what an object may write, where a word that is the address of a
+ * recorded function is that function. Each is exchanged by one comparison and store, and noted, to be put back.
+ *
+ * Not seen is what was kept elsewhere, in memory that the program has allocated.
+ */
+#include "trace/recorder/cuda/cuda_attach.h"
+#include "trace/recorder/cuda/cuda_call.h"
+#include "trace/recorder/cuda/cuda_hooks.h"
+#include "trace/guest/elf_entries.h"
+#include "trace/guest/elf_symbol.h"
+
+#include <link.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define WORDS_MAX 4096U
+
+/* A word that led to the driver; 0: forgotten. */
+struct word {
+    uintptr_t at;
+    const struct elf_replacement *replacement;
+};
+
+static struct elf_replacement functions[CUDA_HOOK_COUNT]; /* by address of the driver's */
+static unsigned function_count;
+static uintptr_t driver_address; /* in it */
+static struct word words[WORDS_MAX];
+static unsigned word_count;
+
+/* ---- what is looked for ---- */
+
+static void function_insert(const struct elf_replacement *function)
+{
+    unsigned at = function_count;
+    while (at > 0 && functions[at - 1].from >= function->from) {
+        at--;
+    }
+    if (at < function_count && functions[at].from == function->from) {
+        return; /* two names of one function */
+    }
+    for (unsigned i = function_count; i > at; i--) {
+        functions[i] = functions[i - 1];
+    }
+    functions[at] = *function;
+    function_count++;
+}
+
+/* Asked of the loader's list: a look-up of what is not there allocates, which a program that is attached to may not be
+ * ready for. */
+static int driver_visit(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    static const char name[] = "libcuda.so";
+    (void)bytes;
+    const char *slash = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    *(bool *)context = slash != NULL && strncmp(slash + 1, name, sizeof(name) - 1) == 0;
+    return *(bool *)context;
+}
+
+static bool is_driver_loaded(void)
+{
+    bool is_loaded = false;
+    elf_each_object(driver_visit, &is_loaded);
+    return is_loaded;
+}
+
+static void driver_functions_find(void)
+{
+    struct elf_replacement function;
+    function_count = 0;
+    for (unsigned i = 0; cuda_lookup_driver((enum cuda_hook)i, &function); i++) {
+        if (function.from != 0) {
+            driver_address = function.from;
+            function_insert(&function);
+        }
+    }
+}
+
+static const struct elf_replacement *function_at(uintptr_t address)
+{
+    unsigned low = 0, high = function_count;
+    while (low < high) {
+        const unsigned middle = (low + high) / 2;
+        if (functions[middle].from < address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < function_count && functions[low].from == address ? &functions[low] : NULL;
+}
+
+/* ---- objects ---- */
+
+static bool is_in_segment(const struct dl_phdr_info *info, const ElfW(Phdr) * header, uintptr_t address)
+{
+    return address - (info->dlpi_addr + header->p_vaddr) < header->p_memsz;
+}
+
+/* The driver's own tables, and ours. */
+static bool is_left_alone(const struct dl_phdr_info *info)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD &&
+            (is_in_segment(info, header, driver_address) || is_in_segment(info, header, (uintptr_t)words))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Beyond what the loader has closed after binding, which begins where the segment does. */
+static uintptr_t writable_from(const struct dl_phdr_info *info, const ElfW(Phdr) * segment)
+{
+    uintptr_t from = info->dlpi_addr + segment->p_vaddr;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        const uintptr_t end = info->dlpi_addr + header->p_vaddr + header->p_memsz;
+        if (header->p_type == PT_GNU_RELRO && header->p_vaddr >= segment->p_vaddr &&
+            header->p_vaddr < segment->p_vaddr + segment->p_memsz && end > from) {
+            from = end;
+        }
+    }
+    return (from + sizeof(uintptr_t) - 1) & ~(sizeof(uintptr_t) - 1);
+}
+
+static void word_exchange(uintptr_t *word, uintptr_t seen)
+{
+    const struct elf_replacement *function = function_at(seen);
+    if (function != NULL && word_count < WORDS_MAX &&
+        __atomic_compare_exchange_n(word, &seen, function->to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+        words[word_count++] = (struct word){(uintptr_t)word, function};
+    }
+}
+
+static void words_visit(uintptr_t from, uintptr_t end)
+{
+    const uintptr_t lowest = functions[0].from, span = functions[function_count - 1].from - lowest;
+    for (uintptr_t at = from; at + sizeof(uintptr_t) <= end; at += sizeof(uintptr_t)) {
+        const uintptr_t value = __atomic_load_n((const uintptr_t *)at, __ATOMIC_RELAXED);
+        if (value - lowest <= span) {
+            word_exchange((uintptr_t *)at, value);
+        }
+    }
+}
+
+static bool is_writable(const ElfW(Phdr) * header)
+{
+    return header->p_type == PT_LOAD && (header->p_flags & PF_W) != 0;
+}
+
+static int exchange_visit(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    (void)bytes;
+    (void)context;
+    for (unsigned i = 0; i < info->dlpi_phnum && function_count > 0 && !is_left_alone(info); i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (is_writable(header)) {
+            words_visit(writable_from(info, header), info->dlpi_addr + header->p_vaddr + header->p_memsz);
+        }
+    }
+    return 0;
+}
+
+/* Of objects that are still there. */
+static int restore_visit(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    (void)bytes;
+    (void)context;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        for (unsigned at = 0; is_writable(header) && at < word_count; at++) {
+            uintptr_t ours = words[at].replacement->to;
+            if (is_in_segment(info, header, words[at].at)) {
+                __atomic_compare_exchange_n((uintptr_t *)words[at].at, &ours, words[at].replacement->from, false,
+                                            __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+            }
+        }
+    }
+    return 0;
+}
+
+void cuda_attach_begin(void)
+{
+    __atomic_store_n(&cuda_wanted, CUDA_WANTED_UNKNOWN, __ATOMIC_RELEASE);
+    if (!cuda_is_wanted()) {
+        return;
+    }
+    cuda_lookup_dlsym_replace();
+    if (is_driver_loaded()) {
+        driver_functions_find();
+        elf_entries_replace(functions, function_count);
+        elf_each_object(exchange_visit, NULL);
+    }
+}
+
+void cuda_attach_end(void)
+{
+    __atomic_store_n(&cuda_wanted, CUDA_WANTED_NO, __ATOMIC_RELEASE);
+    elf_each_object(restore_visit, NULL);
+    word_count = 0;
+    elf_entries_restore(functions, function_count);
+    cuda_lookup_dlsym_restore();
+}
