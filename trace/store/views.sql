@@ -1247,6 +1247,186 @@ CREATE VIEW cupti_difference AS
         AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = @DOMAIN_CUPTI@ AND allocations > 0)
     GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;
 
+-- ---- Ranks of a distributed program: processes that were started with RANK, or with what stands for it. A rank may
+-- have several processes (workers that load data), and these several devices: allocations, bytes and failures are of
+-- all of them; peak, reserved bytes and what is live over time are of the one process and device that has the rank's
+-- largest peak, since peaks of different times don't add up.
+
+--- sums per rank and domain; process, device, peak and reserved bytes are those where the rank has its largest peak
+--- rank: in the distributed program (RANK) | processes: of the rank that allocated in the domain
+--- process_id: process with the largest peak | device: of that peak
+--- reserved_bytes: the most that its caching allocator had in segments; NULL: it has none
+--- reserved_ns: when that was
+--- like: total_process
+CREATE VIEW rank_total AS
+    SELECT t.rank, t.domain, t.processes, t.process_id, t.pid, t.device, t.allocations, t.frees, t.bytes,
+        t.live_allocations, t.live_bytes, t.peak_bytes, t.peak_seq, t.peak_ns, l.reserved AS reserved_bytes,
+        l.ts_ns AS reserved_ns, t.failed
+    FROM (SELECT p.rank, t.domain, count(DISTINCT t.process_id) AS processes, t.process_id, t.pid, t.device,
+            sum(t.allocations) AS allocations, sum(t.frees) AS frees, sum(t.bytes) AS bytes,
+            sum(t.live_allocations) AS live_allocations, sum(t.live_bytes) AS live_bytes,
+            max(t.peak_bytes) AS peak_bytes, t.peak_seq, t.peak_ns, sum(t.failed) AS failed
+        FROM total_process t JOIN process p ON p.id = t.process_id
+        WHERE p.rank IS NOT NULL GROUP BY p.rank, t.domain) t
+        LEFT JOIN ladder_peak_stat l ON t.domain = 'block' AND l.process_id = t.process_id AND l.device = t.device;
+
+-- The median of an even number of ranks is the mean of the two in the middle. A rank without memory in a domain that
+-- others have has 0 there.
+--- figures of rank_total, each rank's beside the median of all ranks
+--- figure: peak_bytes, reserved_bytes, bytes, allocations or failed | value: of the rank | median: of all ranks
+--- deviation: value / median - 1; NULL: the median is 0
+--- is_unlike: 1: the value is more than a tenth away from the median
+--- like: rank_total
+CREATE VIEW rank_difference AS
+    WITH known AS MATERIALIZED (SELECT * FROM rank_total),
+        figures AS (
+            SELECT r.rank, d.domain, f.value AS figure,
+                coalesce(CASE f.value WHEN 'peak_bytes' THEN k.peak_bytes WHEN 'reserved_bytes' THEN k.reserved_bytes
+                    WHEN 'bytes' THEN k.bytes WHEN 'allocations' THEN k.allocations ELSE k.failed END, 0) AS value
+            FROM (SELECT DISTINCT rank FROM known) r
+                CROSS JOIN (SELECT domain, max(reserved_bytes) AS reserved_bytes FROM known GROUP BY domain) d
+                CROSS JOIN json_each('["peak_bytes", "reserved_bytes", "bytes", "allocations", "failed"]') f
+                LEFT JOIN known k ON k.rank = r.rank AND k.domain = d.domain
+            WHERE f.value <> 'reserved_bytes' OR d.reserved_bytes IS NOT NULL),
+        placed AS (
+            SELECT rank, domain, figure, value, row_number() OVER (PARTITION BY domain, figure ORDER BY value) AS place,
+                count(*) OVER (PARTITION BY domain, figure) AS ranks
+            FROM figures),
+        beside AS (
+            SELECT rank, domain, figure, value,
+                avg(iif(place IN ((ranks + 1) / 2, (ranks + 2) / 2), value, NULL)) OVER (PARTITION BY domain, figure)
+                    AS median
+            FROM placed)
+    SELECT rank, domain, figure, value, median, value / nullif(median, 0) - 1 AS deviation,
+        coalesce(abs(value / nullif(median, 0) - 1) > 0.1, value <> 0) AS is_unlike
+    FROM beside;
+
+-- Fifty parts of the time from the first event of a domain in any rank to the last one: long enough that ranks which
+-- do the same a little later look the same. A rank is there from its first event of the domain to its process's end.
+--- the most that was live of each rank in each fiftieth of the time: what was live before stays so without an event
+--- begin_ns: the span's first ns | end_ns: the next one's first | allocated: the most bytes that were live in it
+--- seq: event after which that was so
+--- like: rank_total
+CREATE VIEW rank_span AS
+    WITH moment AS MATERIALIZED (
+            SELECT t.rank, t.domain, t.process_id, t.device, s.seq, s.ts_ns, s.allocated,
+                coalesce(p.end_ns, 9223372036854775807) AS exit_ns
+            FROM rank_total t JOIN domain d ON d.name = t.domain JOIN process p ON p.id = t.process_id
+                JOIN sample s ON s.process_id = t.process_id AND s.domain = d.code AND s.device = t.device),
+        bound AS MATERIALIZED (
+            SELECT domain, min(ts_ns) AS from_ns, (max(ts_ns) - min(ts_ns)) / 50 + 1 AS width_ns
+            FROM moment GROUP BY domain),
+        inside AS MATERIALIZED (
+            SELECT m.rank, m.domain, (m.ts_ns - b.from_ns) / b.width_ns AS span, m.seq, m.allocated
+            FROM moment m JOIN bound b ON b.domain = m.domain),
+        top AS (SELECT rank, domain, span, max(allocated) AS allocated, seq FROM inside GROUP BY rank, domain, span),
+        last AS (SELECT rank, domain, span, allocated, max(seq) AS seq FROM inside GROUP BY rank, domain, span),
+        number(span) AS (SELECT 0 UNION ALL SELECT span + 1 FROM number WHERE span < 49),
+        known AS (
+            SELECT r.rank, r.domain, r.process_id, r.device, n.span, b.from_ns + n.span * b.width_ns AS begin_ns,
+                b.width_ns, r.exit_ns, t.allocated, t.seq, l.allocated AS last_allocated, l.seq AS last_seq,
+                count(l.seq) OVER (PARTITION BY r.rank, r.domain ORDER BY n.span) AS spans_with_events
+            FROM (SELECT rank, domain, process_id, device, exit_ns FROM moment GROUP BY rank, domain) r
+                JOIN bound b ON b.domain = r.domain CROSS JOIN number n
+                LEFT JOIN top t ON t.rank = r.rank AND t.domain = r.domain AND t.span = n.span
+                LEFT JOIN last l ON l.rank = r.rank AND l.domain = r.domain AND l.span = n.span),
+        kept AS (
+            SELECT *, first_value(last_allocated) OVER since AS kept_allocated, first_value(last_seq) OVER since
+                AS kept_seq
+            FROM known WHERE spans_with_events > 0
+            WINDOW since AS (PARTITION BY rank, domain, spans_with_events ORDER BY span)),
+        before AS (
+            SELECT *, lag(kept_allocated) OVER so_far AS before_allocated, lag(kept_seq) OVER so_far AS before_seq
+            FROM kept WINDOW so_far AS (PARTITION BY rank, domain ORDER BY span))
+    SELECT rank, domain, process_id, device, begin_ns, begin_ns + width_ns AS end_ns,
+        max(coalesce(allocated, before_allocated), coalesce(before_allocated, allocated)) AS allocated,
+        iif(coalesce(allocated > before_allocated, before_allocated IS NULL), seq, before_seq) AS seq
+    FROM before WHERE begin_ns <= exit_ns;
+
+--- how far ranks are apart in each span of rank_span in which there are several
+--- ranks: that are there | difference: most_bytes - least_bytes
+--- most_bytes: the largest of their allocated | most_rank: rank that has it | most_seq: event after which it had it
+--- least_bytes: the smallest | least_rank: rank that has it | least_seq: event after which it had it
+--- like: rank_span
+CREATE VIEW rank_imbalance AS
+    SELECT domain, begin_ns, end_ns, count(*) AS ranks, max(allocated) - min(allocated) AS difference,
+        max(allocated) AS most_bytes, max(iif(from_top = 1, rank, NULL)) AS most_rank,
+        max(iif(from_top = 1, seq, NULL)) AS most_seq, min(allocated) AS least_bytes,
+        max(iif(from_bottom = 1, rank, NULL)) AS least_rank, max(iif(from_bottom = 1, seq, NULL)) AS least_seq
+    FROM (SELECT *, row_number() OVER (PARTITION BY domain, begin_ns ORDER BY allocated DESC, rank) AS from_top,
+            row_number() OVER (PARTITION BY domain, begin_ns ORDER BY allocated, rank DESC) AS from_bottom
+        FROM rank_span)
+    GROUP BY domain, begin_ns HAVING count(*) > 1;
+
+-- The rows of allocations are read once for all moments, and not at all if there is none. Of recordings that did not
+-- keep them there is nothing.
+--- what of a rank was live at moments that matter, by the user's line: with the rows of allocations, else none
+--- moment: peak: of the rank; most, least: of rank_imbalance, where the difference is largest
+--- user_symbol_id: symbol of the user line; NULL: no stack was recorded | bytes: live then | allocations: live then
+--- like: rank_total
+CREATE VIEW rank_live AS
+    WITH apart AS MATERIALIZED (
+            SELECT domain, max(difference) AS difference, most_rank, most_seq, least_rank, least_seq
+            FROM rank_imbalance GROUP BY domain),
+        moment AS MATERIALIZED (
+            SELECT m.moment, m.rank, m.domain, m.seq, t.process_id, t.device, d.code
+            FROM (SELECT 'peak' AS moment, rank, domain, peak_seq AS seq FROM rank_total
+                    UNION ALL SELECT 'most', most_rank, domain, most_seq FROM apart
+                    UNION ALL SELECT 'least', least_rank, domain, least_seq FROM apart) m
+                JOIN rank_total t ON t.rank = m.rank AND t.domain = m.domain JOIN domain d ON d.name = m.domain
+            WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'kept_events' OR (key = 'keep' AND value = 'totals')))
+    SELECT m.moment, m.rank, m.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id,
+        sum(a.size) AS bytes, count(*) AS allocations
+    FROM (SELECT 1 FROM moment LIMIT 1) CROSS JOIN allocation_row a
+        CROSS JOIN moment m ON m.process_id = a.process_id AND m.code = a.domain AND m.device = coalesce(a.device, 0)
+        LEFT JOIN callsite c ON c.id = a.callsite_id
+    WHERE a.alloc_seq <= m.seq AND coalesce(a.alloc_seq + a.lifetime_events > m.seq, 1)
+    GROUP BY 1, 2, 3, 4;
+
+--- what each rank's lines allocated, and what of it was live at the rank's own peak
+--- user_symbol_id: symbol of the user line; NULL: no stack was recorded
+--- peak_bytes: bytes live at the rank's peak; NULL: rows of allocations were not kept
+--- like: rank_total
+CREATE VIEW rank_line AS
+    SELECT rank, domain, user_symbol_id, sum(allocations) AS allocations, sum(bytes) AS bytes,
+        iif(EXISTS (SELECT 1 FROM meta WHERE key = 'kept_events' OR (key = 'keep' AND value = 'totals')), NULL,
+            sum(peak_bytes)) AS peak_bytes
+    FROM (SELECT p.rank, t.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id, t.allocations, t.bytes,
+                0 AS peak_bytes
+            FROM callsite_total_process t JOIN process p ON p.id = t.process_id
+                LEFT JOIN callsite c ON c.id = t.callsite_id
+            WHERE p.rank IS NOT NULL
+        UNION ALL SELECT rank, domain, user_symbol_id, 0, 0, bytes FROM rank_live WHERE moment = 'peak')
+    GROUP BY 1, 2, 3;
+
+--- figures of rank_line, each rank's beside the median of all ranks: which lines make a rank unlike the others
+--- user_function: function of the user line | user_file: its source file | user_line: its line
+--- user_module: its program or library
+--- figure: peak_bytes, bytes or allocations | value: of the rank | median: of all ranks | difference: value - median
+--- like: rank_line
+CREATE VIEW rank_line_difference AS
+    WITH known AS MATERIALIZED (SELECT * FROM rank_line),
+        figures AS (
+            SELECT r.rank, l.domain, l.user_symbol_id, f.value AS figure,
+                coalesce(CASE f.value WHEN 'peak_bytes' THEN k.peak_bytes WHEN 'bytes' THEN k.bytes
+                    ELSE k.allocations END, 0) AS value
+            FROM (SELECT domain, user_symbol_id, max(peak_bytes) AS peak_bytes FROM known GROUP BY 1, 2) l
+                CROSS JOIN (SELECT DISTINCT rank FROM known) r
+                CROSS JOIN json_each('["peak_bytes", "bytes", "allocations"]') f
+                LEFT JOIN known k ON k.rank = r.rank AND k.domain = l.domain AND k.user_symbol_id IS l.user_symbol_id
+            WHERE f.value <> 'peak_bytes' OR l.peak_bytes IS NOT NULL),
+        placed AS (
+            SELECT *, row_number() OVER (PARTITION BY domain, user_symbol_id, figure ORDER BY value) AS place,
+                count(*) OVER (PARTITION BY domain, user_symbol_id, figure) AS ranks
+            FROM figures),
+        beside AS (
+            SELECT *, avg(iif(place IN ((ranks + 1) / 2, (ranks + 2) / 2), value, NULL))
+                OVER (PARTITION BY domain, user_symbol_id, figure) AS median
+            FROM placed)
+    SELECT b.rank, b.domain, b.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
+        s.module AS user_module, b.figure, b.value, b.median, b.value - b.median AS difference
+    FROM beside b LEFT JOIN symbol s ON s.id = b.user_symbol_id;
+
 -- ---- Rematerialization. remat_event says which events matter, and CROSS JOIN that it is read first. operator: the
 -- name of the operator that made the storage, NULL: it has none; number: of the storage in its planner, from 0 on,
 -- while it knows it.
