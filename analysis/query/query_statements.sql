@@ -175,6 +175,7 @@ SELECT CASE ?1
     WHEN 'evictions' THEN (SELECT sum(evictions) FROM eviction_stat)
     WHEN 'evicted bytes' THEN (SELECT sum(bytes) FROM eviction_stat)
     WHEN 'failed operators' THEN (SELECT count(*) FROM remat_failure_stat)
+    WHEN 'ranks' THEN (SELECT count(DISTINCT rank) FROM rank_total)
     END
 
 -- statement sql_storage_totals

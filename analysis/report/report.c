@@ -60,6 +60,62 @@ const struct report_section report_sections[] = {
         .is_short = true, .text = report_processes_text,
     },
     {
+        .key = "ranks", .title = "Ranks",
+        .explanation = "Processes of a distributed program by their rank (RANK), the one that peaks highest first: "
+                       "sums of all processes of a rank, its largest peak, and the process and GPU that had it.",
+        .absent = "No two processes had different ranks.",
+        .is_there = report_has_ranks,
+        .table = &(const struct query){
+            .sql = sql_report_ranks,
+            .columns = COLUMNS({"domain", false}, {"rank", true}, {"GPU", true}, {"pid", true}, {"peak", true},
+                               {"at", true}, {"reserved", true}, {"allocated", true}, {"allocations", true},
+                               {"failed", true}, {"processes", true}),
+            .kinds = "tnnnbdbbccc",
+        },
+        .is_short = true, .text = report_ranks_text,
+        .json_sql = sql_report_ranks_json,
+    },
+    {
+        .key = "rank_differences", .title = "Ranks beside the median of all ranks",
+        .explanation = "A rank is unlike the others in a figure that is more than a tenth away from the median.",
+        .absent = "No two processes had different ranks.",
+        .is_there = report_has_ranks,
+        .table = &(const struct query){
+            .sql = sql_report_rank_differences,
+            .columns = COLUMNS({"domain", false}, {"rank", true}, {"figure", false}, {"value", true}, {"median", true},
+                               {"away", true}, {"unlike", false}),
+            .kinds = "tntcc%t",
+        },
+        .json_sql = sql_report_rank_differences_json,
+    },
+    {
+        .key = "rank_lines", .title = "Lines that make ranks differ",
+        .explanation = "What a rank's line allocated in all, and what of it was live at the rank's own peak, beside "
+                       "the median of all ranks.",
+        .absent = "No two processes had different ranks, or their lines allocated the same.",
+        .is_there = report_has_ranks,
+        .table = &(const struct query){
+            .sql = sql_report_rank_lines,
+            .columns = COLUMNS({"domain", false}, {"rank", true}, {"", false}, {"function", false},
+                               {"line", false}, {"bytes", true}, {"median", true}, {"difference", true}),
+            .kinds = "tnttpbbB",
+        },
+        .json_sql = sql_report_rank_lines_json,
+    },
+    {
+        .key = "rank_imbalance", .title = "How far ranks are apart over time",
+        .explanation = "In each fiftieth of the time the largest and the smallest of what a rank had live at most.",
+        .absent = "No two processes had different ranks at the same time.",
+        .is_there = report_has_ranks,
+        .table = &(const struct query){
+            .sql = sql_report_rank_imbalance,
+            .columns = COLUMNS({"domain", false}, {"from", true}, {"to", true}, {"ranks", true}, {"apart", true},
+                               {"most", true}, {"rank", true}, {"least", true}, {"rank", true}),
+            .kinds = "tddcbbnbn",
+        },
+        .json_sql = sql_report_rank_imbalance_json,
+    },
+    {
         .key = "domains", .title = "Call sites",
         .explanation = "By the user's line, the innermost frame that is not plumbing: what it allocated in all, what "
                        "of it was live at the peak and at the end, and how many allocations were freed before their "

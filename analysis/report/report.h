@@ -68,13 +68,15 @@ extern const size_t report_section_count;
 
 /* The functions of the sections. */
 
-report_section_text report_total_text, report_processes_text, report_domains_text, report_devices_text,
-    report_calls_text, report_segments_text, report_unattributed_text, report_failures_text, report_cupti_text,
-    report_storages_text, report_remat_text;
+report_section_text report_total_text, report_processes_text, report_ranks_text, report_domains_text,
+    report_devices_text, report_calls_text, report_segments_text, report_unattributed_text, report_failures_text,
+    report_cupti_text, report_storages_text, report_remat_text;
 report_section_json report_total_json, report_domains_json, report_devices_json, report_segments_json,
     report_ladder_json, report_cupti_json, report_storages_json, report_remat_json;
 /// Are there several?
 bool report_has_processes(struct database *database);
+/// Ranks of a distributed program: several?
+bool report_has_ranks(struct database *database);
 /// Lines in the heap and in Python's memory?
 bool report_has_together(struct database *database);
 /// Is there anything about GPUs in this database?

@@ -29,6 +29,77 @@ SELECT s.function AS user_function, coalesce(s.file || ':' || s.line, s.module) 
     allocations, live_allocations, temporary, callsites FROM line_total
     ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT ?1) g LEFT JOIN symbol s ON s.id = g.symbol_id
 
+-- statement sql_report_ranks
+-- The domain that says most about a rank comes first: blocks of tensors, memory of GPUs, the heap.
+SELECT domain, rank, device, pid, peak_bytes, peak_ns, reserved_bytes, bytes, allocations, failed, processes,
+    count(*) OVER (PARTITION BY domain) AS ranks FROM rank_total ORDER BY CASE domain WHEN 'block' THEN 0
+    WHEN 'device' THEN 1 WHEN 'heap' THEN 2 ELSE 3 END, domain, peak_bytes DESC, rank LIMIT ?1
+
+-- statement sql_report_ranks_json
+SELECT * FROM rank_total ORDER BY domain, rank LIMIT ?1
+
+-- statement sql_report_rank_differences
+SELECT domain, rank, figure, value, CAST(median AS INTEGER) AS median, CAST(round(1000 * deviation) AS INTEGER) AS
+    deviation, iif(is_unlike, 'yes', '') AS is_unlike FROM rank_difference ORDER BY abs(rank_difference.deviation) DESC,
+    domain, figure, rank LIMIT ?1
+
+-- statement sql_report_rank_differences_json
+SELECT * FROM rank_difference ORDER BY domain, figure, rank LIMIT ?1
+
+-- statement sql_report_rank_lines
+SELECT domain, rank, iif(figure = 'bytes', 'allocated', 'at the peak') AS of, user_function,
+    coalesce(user_file || ':' || user_line, user_module) AS user_line, value, CAST(median AS INTEGER) AS median,
+    CAST(difference AS INTEGER) AS difference FROM rank_line_difference WHERE difference <> 0
+    AND figure <> 'allocations' ORDER BY figure DESC, abs(rank_line_difference.difference) DESC, domain, user_symbol_id,
+    rank LIMIT ?1
+
+-- statement sql_report_rank_lines_json
+SELECT * FROM rank_line_difference WHERE difference <> 0 ORDER BY domain, figure, abs(difference) DESC, user_symbol_id,
+    rank LIMIT ?1
+
+-- statement sql_report_rank_imbalance
+SELECT domain, begin_ns, end_ns, ranks, difference, most_bytes, most_rank, least_bytes, least_rank FROM rank_imbalance
+    ORDER BY difference DESC, domain, begin_ns LIMIT ?1
+
+-- statement sql_report_rank_imbalance_json
+SELECT * FROM rank_imbalance ORDER BY domain, begin_ns LIMIT ?1
+
+-- statement sql_ranks_unlike
+-- By rank the figures in which it is unlike the others, the rank that is farthest away first.
+SELECT rank, figure, value, CAST(median AS INTEGER), CAST(round(1000 * abs(deviation)) AS INTEGER), value > median
+    FROM (SELECT *, max(coalesce(abs(deviation), 1)) OVER (PARTITION BY rank) AS farthest FROM rank_difference
+        WHERE domain = ?1 AND is_unlike)
+    ORDER BY farthest DESC, rank, CASE figure WHEN 'peak_bytes' THEN 0 WHEN 'reserved_bytes' THEN 1 WHEN 'bytes' THEN 2
+    WHEN 'allocations' THEN 3 ELSE 4 END
+
+-- statement sql_ranks_alike
+-- Rounded up: in tenths of a percent, how far a rank is from the median at most.
+SELECT CAST(most AS INTEGER) + (most > CAST(most AS INTEGER)) FROM (SELECT 1000 * max(abs(deviation)) AS most FROM
+    rank_difference WHERE domain = ?1)
+
+-- statement sql_rank_lines_unlike
+-- Of each rank that has another peak than the others, or else other bytes, the line that makes most of that.
+SELECT rank, user_function, coalesce(user_file || ':' || user_line, user_module) AS user_line, value, CAST(median AS
+    INTEGER), CAST(difference AS INTEGER) FROM (SELECT l.*, abs(u.deviation) AS away, row_number() OVER (
+        PARTITION BY l.rank ORDER BY l.figure DESC, abs(l.difference) DESC, l.user_symbol_id) AS place
+        FROM rank_difference u JOIN rank_line_difference l ON l.domain = u.domain AND l.rank = u.rank
+            AND l.figure = u.figure
+        WHERE u.domain = ?1 AND u.is_unlike AND u.figure IN ('peak_bytes', 'bytes')
+            AND l.difference * (u.value - u.median) > 0)
+    WHERE place = 1 ORDER BY away DESC, rank
+
+-- statement sql_ranks_apart
+-- On average, the share of that of what the largest rank had, and when it was most.
+SELECT CAST(avg(difference) OVER () AS INTEGER), sum(difference) OVER (), sum(most_bytes) OVER (), difference, begin_ns,
+    most_rank, most_bytes, least_rank, least_bytes FROM rank_imbalance WHERE domain = ?1
+    ORDER BY difference DESC, begin_ns LIMIT 1
+
+-- statement sql_rank_line_apart
+SELECT s.function, coalesce(s.file || ':' || s.line, s.module), g.difference FROM (SELECT user_symbol_id,
+        sum(CASE moment WHEN 'most' THEN bytes WHEN 'least' THEN -bytes END) AS difference FROM rank_live
+        WHERE domain = ?1 AND moment <> 'peak' GROUP BY user_symbol_id ORDER BY difference DESC, user_symbol_id LIMIT 1)
+    g JOIN symbol s ON s.id = g.user_symbol_id
+
 -- statement sql_report_lines_together
 SELECT user_function, coalesce(user_file || ':' || user_line, user_module) AS user_line,
     peak_together_bytes, peak_heap_bytes, peak_python_bytes, together_bytes, heap_bytes, python_bytes,

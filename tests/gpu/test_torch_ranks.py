@@ -49,6 +49,8 @@ class Ranks(GpuCase):
             peak = self.one("SELECT max(reserved) FROM timeline_process WHERE domain = 'block' AND process_id = ? "
                             "AND device = ?", process, rank["device"])
             self.assertEqual(peak, rank["reserved"])
+            self.assertEqual(self.sql("SELECT process_id, device, reserved_bytes FROM rank_total WHERE rank = ? AND "
+                                      "domain = 'block'", rank["rank"]), [(process, rank["device"], rank["reserved"])])
 
     def test_native(self):
         ranks = self.record_ranks("--cuda", "--stacks", "none")
