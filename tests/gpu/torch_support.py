@@ -38,6 +38,29 @@ def figure(name, **values):
     print(json.dumps({"figure": name, **values}), flush=True)
 
 
+def environment():
+    """Without PyTorch's settings, and with what makes a Python import varve's part of it."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTORCH_")}
+    shim = os.path.join(recording.ROOT, "alloc", "frontend", "python", "sitecustomize.py")
+    variables.setdefault("VARVE_PYTHON", shim)
+    return variables
+
+
+def in_turns(both, line, blocks, steps):
+    """Two paced workloads, each waiting while the other runs: `blocks` times a block of `steps` steps each. Returns of
+    each block what both answered, (seconds, allocations); `line` reads a line of a process."""
+    answers = []
+    for number in range(blocks):
+        block = {}
+        for process in both if number % 2 == 0 else both[::-1]:
+            process.stdin.write(f"{steps}\n")
+            process.stdin.flush()
+            seconds, allocations = line(process, "block")
+            block[process] = (float(seconds), int(allocations))
+        answers.append(tuple(block[process] for process in both))
+    return answers
+
+
 class GpuCase(recording.Case):
     GPUS = 1
     started = 0
@@ -50,9 +73,7 @@ class GpuCase(recording.Case):
             if os.environ.get("VARVE_TESTS_STRICT") == "1" and self.GPUS == 1 and "PyTorch" not in reason:
                 self.fail(reason)
             self.skipTest(reason)
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTORCH_")}
-        shim = os.path.join(recording.ROOT, "alloc", "frontend", "python", "sitecustomize.py")
-        self.environment.setdefault("VARVE_PYTHON", shim)
+        self.environment = environment()
 
     def file(self, name):
         return os.path.join(self.folder, name)
@@ -107,22 +128,14 @@ class GpuCase(recording.Case):
         return None
 
     def take_turns(self, arguments, varve, pairs, steps, warmup=0):
-        """The workload natively and under varve in two processes that live together, each waiting while the other runs:
-        `pairs` times a block of `steps` steps each, after `warmup` blocks that do not count. Returns both answers,
-        and of each pair (seconds, allocations) of the native block and of ours."""
+        """The workload natively and under varve in two processes that live together (in_turns), after `warmup` blocks
+        that do not count. Returns both answers, and of each pair (seconds, allocations) of the native block and of
+        ours."""
         both = [self.start(self.command("native.json", ["--paced", *arguments])),
                 self.start(self.command("varve.json", ["--paced", *arguments], varve))]
         for process in both:
             self.line(process, "ready")
-        blocks = []
-        for number in range(warmup + pairs):
-            block = {}
-            for process in both if number % 2 == 0 else both[::-1]:
-                process.stdin.write(f"{steps}\n")
-                process.stdin.flush()
-                seconds, allocations = self.line(process, "block")
-                block[process] = (float(seconds), int(allocations))
-            blocks.append(tuple(block[process] for process in both))
+        blocks = in_turns(both, self.line, warmup + pairs, steps)
         for process in both:
             process.stdin.close()
             process.stdout.read()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch program as users have them, for the tests beside it: it knows nothing of varve.
 
-  torch_workload.py --model gpt2|resnet50|generate|conv --steps N [--json FILE]
+  torch_workload.py --model gpt2|llama|resnet50|vit|unet|generate|conv --steps N [--json FILE]
 
 Weights and data are random, from the seed; nothing is fetched. The answer, one JSON object: losses as hexadecimal
 floats (or the tokens generated), the time of each step after the warm-up, and what torch.cuda.memory_stats() says.
@@ -33,7 +33,7 @@ STATS = ("num_device_alloc", "num_device_free", "num_alloc_retries", "num_ooms",
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=("gpt2", "resnet50", "generate", "conv"), required=True)
+    parser.add_argument("--model", choices=tuple(MODELS), required=True)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3, help="steps before the clock runs")
     parser.add_argument("--seed", type=int, default=1)
@@ -90,6 +90,75 @@ def resnet50(arguments):
     return Training(model, lambda called: torch.nn.functional.cross_entropy(called(images), labels))
 
 
+def bfloat16(arguments, model, inputs):
+    """With operators in half the width, as trainings have them."""
+    def loss_of(called):
+        with torch.autocast(arguments.device, torch.bfloat16):
+            return called(inputs).float().square().mean()
+
+    return Training(model, loss_of)
+
+
+def llama(arguments):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    layers, hidden, batch, length = (2, 64, 2, 32) if arguments.tiny else (12, 768, 8, 512)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=32000, hidden_size=hidden, intermediate_size=hidden * 11 // 4,
+                                         num_hidden_layers=layers, num_attention_heads=hidden // 32,
+                                         num_key_value_heads=hidden // 64)).to(arguments.device)
+    tokens = torch.randint(0, 32000, (batch, length), generator=torch.Generator().manual_seed(arguments.seed))
+    tokens = tokens.to(arguments.device)
+
+    def loss_of(called):
+        with torch.autocast(arguments.device, torch.bfloat16):
+            return called(input_ids=tokens, labels=tokens).loss
+
+    return Training(model, loss_of)
+
+
+def vit(arguments):
+    import timm
+
+    model = timm.create_model("vit_tiny_patch16_224" if arguments.tiny else "vit_small_patch16_224")
+    generator = torch.Generator().manual_seed(arguments.seed)
+    images = torch.randn(2 if arguments.tiny else 64, 3, 224, 224, generator=generator).to(arguments.device)
+    return bfloat16(arguments, model.to(arguments.device), images)
+
+
+def unet_level(before, after):
+    """Two convolutions."""
+    return torch.nn.Sequential(*(layer for channels in (before, after) for layer in (
+        torch.nn.Conv2d(channels, after, 3, padding=1), torch.nn.GroupNorm(8, after), torch.nn.SiLU())))
+
+
+class UNet(torch.nn.Module):
+    """Convolutions down to small images and up again, each level with what the way down had there."""
+
+    def __init__(self, width, levels):
+        super().__init__()
+        widths = [width << level for level in range(levels)]
+        self.down = torch.nn.ModuleList(unet_level(before, after) for before, after in zip([3, *widths], widths))
+        self.up = torch.nn.ModuleList(unet_level(before + after, after)
+                                      for before, after in zip(widths[:0:-1], widths[-2::-1]))
+        self.last = torch.nn.Conv2d(width, 3, 1)
+
+    def forward(self, x):
+        kept = []
+        for level in self.down:
+            x = level(torch.nn.functional.max_pool2d(x, 2) if kept else x)
+            kept.append(x)
+        for level, beside in zip(self.up, kept[-2::-1]):
+            x = level(torch.cat((torch.nn.functional.interpolate(x, scale_factor=2), beside), 1))
+        return self.last(x)
+
+
+def unet(arguments):
+    model = UNet(*((8, 2) if arguments.tiny else (48, 4))).to(arguments.device)
+    batch, size = (2, 32) if arguments.tiny else (8, 192)
+    generator = torch.Generator().manual_seed(arguments.seed)
+    return bfloat16(arguments, model, torch.randn(batch, 3, size, size, generator=generator).to(arguments.device))
+
+
 def conv(arguments):
     """A few layers: what the other tests need a GPU program for."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(10))
@@ -122,6 +191,10 @@ class Generation:
 
     def answer(self):
         return {"tokens": self.tokens}
+
+
+MODELS = {"gpt2": gpt2, "llama": llama, "resnet50": resnet50, "vit": vit, "unet": unet, "generate": Generation,
+          "conv": conv}
 
 
 def allocations(is_cuda):
@@ -162,7 +235,7 @@ def run(arguments, kept):
     torch.manual_seed(arguments.seed)
     if arguments.history:
         torch.cuda.memory._record_memory_history("all", context=None, stacks="python")
-    work = {"gpt2": gpt2, "resnet50": resnet50, "generate": Generation, "conv": conv}[arguments.model](arguments)
+    work = MODELS[arguments.model](arguments)
     kept.append(work)
     times = all_steps(arguments, work, is_cuda)
     answer = {"model": arguments.model, "steps": len(times) + arguments.warmup, "torch": torch.__version__,
