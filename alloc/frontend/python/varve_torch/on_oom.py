@@ -14,7 +14,7 @@ import time
 from .backward_passes import frames_of
 from .messages import say
 from .snapshot_tables import DEFAULT_POOL, PICKLE_PROTOCOL
-from .virtual_functions import version_of
+from .versions import has
 
 FILES_MAX = 8
 OURS = ("LD_PRELOAD", "VARVE_", "CUDA_INJECTION64_PATH", "PYTHONPATH")  # of the environment
@@ -68,7 +68,7 @@ class OnOom:
 
     def snapshot(self):
         """Without its history where PyTorch can leave that out: of a long run it takes minutes."""
-        if version_of(self.torch) >= (2, 11):
+        if has(self.torch, "snapshots without their history"):
             return self.torch._C._cuda_memorySnapshot((*DEFAULT_POOL, False))
         return self.torch.cuda.memory._snapshot()
 

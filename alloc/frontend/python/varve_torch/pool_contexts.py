@@ -12,7 +12,7 @@ import threading
 import time
 
 from .messages import say
-from .virtual_functions import version_of
+from .versions import has
 
 MARK = "\x1fvarve pool "
 CAPTURE = "capture"  # and a number, in place of the pool, which a graph tells only when its capture has ended
@@ -20,7 +20,6 @@ MARKED = re.compile(f"(?s)(.*){MARK}({CAPTURE}|[0-9]+) ([0-9]+)")
 SET, GET = "_cuda_setMemoryMetadata", "_cuda_getMemoryMetadata"
 BEGIN = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_beginAllocateToPool")
 END = "_cuda_endAllocateToPool"
-NAMED_FROM = (2, 12)  # by PyTorch itself
 SLACK_US = 50  # between PyTorch's clock and the system's
 MADE, GONE = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
@@ -53,7 +52,7 @@ class PoolContexts:
         self.write = self.take = self.current_stream = None
 
     def start(self, torch):
-        if not hasattr(torch._C, SET) or not hasattr(torch._C, GET) or version_of(torch) >= NAMED_FROM:
+        if not hasattr(torch._C, SET) or not hasattr(torch._C, GET) or has(torch, "pools of history entries"):
             return
         self.take = torch._C._cuda_memorySnapshot
         torch._C._cuda_memorySnapshot = self.snapshot_of_program

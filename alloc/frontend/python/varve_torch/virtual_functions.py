@@ -4,56 +4,22 @@ copy of its class's table of virtual functions in which these are libvarve-torch
 
 No layout of any version is assumed. PyTorch's library exports the functions of the pluggable class by names that hold
 the types of their arguments; those that only the base class has are asked for their names, which their exceptions say.
-What a version has otherwise is in FUNCTIONS, and what is not as expected stays as it is."""
+What a version has otherwise is in versions.py, and what is not as expected stays as it is."""
 
 import ctypes
 import os
 import re
 
 from .messages import say
+from .versions import LIBRARIES, VIRTUAL_FUNCTIONS, version_of
 
-LIBRARIES = ("libtorch_cuda.so", "libtorch_python.so")  # where the class is from 2.5 on, and before
 CLASS = "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
 TABLE = f"_ZTVN{CLASS}E"
 EXPORTED = re.compile(f"_ZNK?{CLASS}(?P<digits>[0-9]+)(?P<rest>.*)")
-TEXT = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 HEADER_WORDS = 2  # offset to top, type information: in front of the functions
 DLADDR_SYMBOL = 1
 WORD = ctypes.sizeof(ctypes.c_void_p)
-NEVER = (99,)
-POOL = "St4pairIyyE"
 
-# name in PyTorch: (what its exported name ends with, or None if it is the base class's; our function; the first version
-# that has it so; the first one that has it otherwise)
-FUNCTIONS = (
-    ("name", "B5cxx11Ev", "name_method", (2, 3), NEVER),
-    ("raw_delete", "EPv", "raw_delete_method", (2, 3), NEVER),
-    ("cacheInfo", "EaPm", "cache_info_method", (2, 3), NEVER),
-    ("getMemoryFraction", "Ea", "get_memory_fraction_method", (2, 6), NEVER),
-    ("emptyCache", f"E{POOL}", "empty_cache_method", (2, 8), NEVER),
-    ("getDeviceStats", "Ea", "device_stats_method", (2, 3), (2, 12)),
-    ("resetAccumulatedStats", "Ea", "reset_accumulated_stats_method", (2, 3), NEVER),
-    ("resetPeakStats", "Ea", "reset_peak_stats_method", (2, 3), NEVER),
-    ("getExpandableSegmentSizes", "Ea", "expandable_sizes_method", (2, 10), NEVER),
-    ("recordHistory", None, "is_history_enabled_method", (2, 3), NEVER),  # as isHistoryEnabled's exception says
-    ("attachOutOfMemoryObserver", "ESt8functionIFvlmmmEE", "attach_oom_observer_method", (2, 3), NEVER),
-    ("enablePeerAccess", "Eaa", "enable_peer_access_method", (2, 3), NEVER),
-    ("memcpyAsync", "EPviPKvimP11CUstream_stb", "memcpy_async_method", (2, 3), NEVER),
-    ("getPoolUseCount", None, "pool_use_count_method", (2, 6), NEVER),
-    ("ensureExistsAndIncrefPool", None, "take_pool_method", (2, 6), (2, 8)),
-    ("createOrIncrefPool", None, "take_pool_of_method", (2, 8), (2, 11)),
-    ("createOrIncrefPool", None, "take_pool_shared_method", (2, 11), NEVER),
-    ("setUseOnOOM", None, "use_on_oom_method", (2, 8), (2, 11)),
-    ("setUseOnOOM", None, "set_use_on_oom_method", (2, 11), NEVER),
-    ("setNoSplit", None, "no_split_method", (2, 10), NEVER),
-    ("checkPoolLiveAllocations", None, "check_pool_method", (2, 3), NEVER),
-    ("getCheckpointState", f"Ea{POOL}", "checkpoint_method", (2, 3), NEVER),
-    # From 2.5 to 2.8 deleters get an object of the class's in place of an address.
-    ("setCheckpointPoolState", "EaSt10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE", "restore_method",
-     (2, 9), NEVER),
-    ("shareIpcHandle", "EPv", "share_method", (2, 5), NEVER),
-    ("getIpcDevPtr", f"E{TEXT}", "open_shared_method", (2, 3), NEVER),
-)
 # Between these the base class has functions that refuse.
 REFUSING = ("releasePool", "recordHistory")
 WITH_TEXT = ("name", "shareIpcHandle")  # return a std::string, which names do not tell: of the kind that name() has
@@ -119,7 +85,7 @@ class VirtualFunctions:
         missing = set()
         has_new_text = self.index_of("name", "B5cxx11Ev") is not None
         refused = {known[0] for known in self.names if known is not None and known[1] is None}
-        for name, end, function, since, until in FUNCTIONS:
+        for name, end, function, since, until in VIRTUAL_FUNCTIONS:
             if not since <= version < until:
                 continue
             index, ours = self.index_of(name, end), library.address(function)
@@ -148,12 +114,6 @@ def table_of(pointer):
     raise ValueError("the allocator object is none of PyTorch's pluggable class")
 
 
-def version_of(torch):
-    """Of what is on the way to a version it is not known how far it has come: it counts as the version before."""
-    major, minor, more = re.match(r"([0-9]+)\.([0-9]+)(.*)", torch.__version__).groups()
-    return int(major), int(minor) - bool(re.match(r"[.0-9]*(a|b|rc|\.?dev)", more))
-
-
 def replace(torch, pointer, library):
     """`pointer` holds the address of our allocator's object. Says what is missing, and returns it."""
     global table
@@ -163,7 +123,7 @@ def replace(torch, pointer, library):
         functions = VirtualFunctions(first, words, library)
         missing = functions.replace(version, library)
     except ValueError as error:
-        missing = {name for name, _, _, since, until in FUNCTIONS if since <= version < until}
+        missing = {name for name, _, _, since, until in VIRTUAL_FUNCTIONS if since <= version < until}
         say(f"PyTorch {torch.__version__}: only the plain allocator: {error}")
     else:
         table = functions.words
