@@ -1,24 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories of PyTorch's caching allocator, made: random requests to a small model of that allocator, written as its
-versions from 1.12 to 2.12 write snapshots, with the truth of each beside it. The model is independent of varve's
+versions from 1.12 to 2.15 write snapshots, with the truth of each beside it. The model is independent of varve's
 allocator, after c10/cuda/CUDACachingAllocator.cpp: it knows small and large pools, streams, private pools, deferred
 frees, a memory limit, a device that others fill, and the settings that change decisions. `History(seed)` is one of
 them."""
 
 import bisect
 import itertools
+import pickle
 import random
+import struct
 
 KIB, MIB = 1 << 10, 1 << 20
 BASE = 0x7F0000000000
 UNLIMITED = 1 << 62
-VERSIONS = ("1.12", "1.13", "2.0", "2.1", "2.2", "2.6", "2.11", "2.12")
+VERSIONS = ("1.12", "1.13", *(f"2.{minor}" for minor in range(16)))
+# What a snapshot says: from which version on, and the first version that says it no longer.
+SAID = {
+    "history of blocks": ("1.13", "2.1"),  # who was given it, or what became free of it: {addr, real_size, frames}
+    "C++ frames apart": ("1.13", "2.1"),  # as a text, if they were asked for
+    "device_traces": ("2.0", None),  # before: a list of segments is all
+    "requested_size": ("2.0", None),  # of blocks and segments
+    "frames of blocks": ("2.1", None),  # and of segments; and where a block is, and what kind of segment
+    "time_us": ("2.2", None),
+    "allocator_settings": ("2.3", None),
+    "external_annotations": ("2.5", None),
+    "compile_context": ("2.8", None),
+    "graph_capture_record_stream_reuse": ("2.9", None),
+    "user_metadata": ("2.10", None),
+    "forward_frames": ("2.11", None),  # texts, where autograd has them
+    "pool_id": ("2.12", None),  # of entries
+    "max_cached_size": ("2.13", None),
+    "annotate": ("2.14", None),  # an action, of what is allocated
+    "host_traces": ("2.14", None),  # and host_segments: pinned memory, if it was asked for
+    "internal_metadata": ("2.15", None),  # where the allocator has some
+}
+
+
+class CxxPickler:
+    """As PyTorch pickles in C++ (_memory_snapshot_pickled): what several may hold is remembered when it is full, a list
+    is appended to once, and an integer of more than 32 bits has 8 bytes."""
+
+    def __init__(self, value):
+        self.out, self.numbers = bytearray(b"\x80\x02"), {}
+        self.put(value)
+        self.out += b"."
+
+    def remember(self, key):
+        number = self.numbers[key] = len(self.numbers)
+        self.out += b"q" + bytes((number,)) if number < 256 else b"r" + struct.pack("<I", number)
+
+    def put_integer(self, value):
+        for low, high, code in ((0, 1 << 8, b"KB"), (0, 1 << 16, b"MH"), (-(1 << 31), 1 << 31, b"Ji")):
+            if low <= value < high:
+                self.out += code[:1] + struct.pack("<" + chr(code[1]), value)
+                return
+        self.out += b"\x8a\x08" + struct.pack("<q", value)
+
+    def put_items(self, begin, items, end):
+        self.out += begin
+        for item in items:
+            self.put(item)
+        self.out += end
+
+    def put(self, value):
+        key = value if isinstance(value, str) else id(value)
+        if value is None or isinstance(value, (bool, int, float)):
+            if isinstance(value, float):
+                self.out += b"G" + struct.pack(">d", value)
+            elif isinstance(value, bool) or value is None:
+                self.out += {None: b"N", False: b"\x89", True: b"\x88"}[value]
+            else:
+                self.put_integer(value)
+        elif key in self.numbers:
+            number = self.numbers[key]
+            self.out += b"h" + bytes((number,)) if number < 256 else b"j" + struct.pack("<I", number)
+        else:
+            if isinstance(value, str):
+                self.out += b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+            elif isinstance(value, dict):
+                self.put_items(b"}(", itertools.chain.from_iterable(value.items()), b"u")
+            elif isinstance(value, list):
+                self.put_items(b"](", value, b"e")
+            else:
+                self.put_items(b"", value, b"\x86")  # a pool
+            self.remember(key)
 
 
 class Block:  # pylint: disable=too-many-instance-attributes
     def __init__(self, segment, addr, size):
         self.segment, self.addr, self.size = segment, addr, size
         self.requested, self.state, self.frames, self.uses = 0, "inactive", None, 0
+        self.past = []  # of a free one: (address, requested, frames) of what it was, by address
         self.freed_at = 0  # searches of its pool before
 
     def key(self):
@@ -77,6 +150,8 @@ class Settings:  # pylint: disable=too-few-public-methods
         return {"PYTORCH_CUDA_ALLOC_CONF": self.text(),
                 "max_split_size": self.max_split if self.max_split < UNLIMITED else -1,
                 "garbage_collection_threshold": self.threshold, "expandable_segments": self.expandable,
+                "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False,
+                "pinned_use_cuda_host_register": False,
                 "roundup_power2_divisions": {str(1 << i): self.divisions for i in range(16)}}
 
     def round(self, size):
@@ -141,6 +216,7 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
             if other is not None and other.state == block.state:
                 if other.state == "inactive":
                     self.remove(other)
+                block.past = other.past + block.past if step < 0 else block.past + other.past
                 block.addr, block.size = min(block.addr, other.addr), block.size + other.size
                 block.segment.blocks.remove(other)
 
@@ -348,6 +424,7 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
             front = Block(block.segment, block.addr, size)
             block.segment.blocks.insert(block.segment.blocks.index(block), front)
             block.addr, block.size = block.addr + size, rest
+            block.past = [one for one in block.past if one[0] >= block.addr]
             self.insert(block)
             block = front
         block.requested, block.state, block.frames = requested, "active_allocated", frames
@@ -371,6 +448,7 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
 
     def complete_one(self, block, frames):
         self.record("free_completed", block.addr, block.requested, block.segment.stream, frames, block.segment.pool)
+        block.past = [(block.addr, block.requested, block.frames)]
         block.state, block.frames, block.uses = "inactive", None, 0
         self.merge(block)
         self.insert(block)
@@ -379,21 +457,24 @@ class Allocator:  # pylint: disable=too-many-instance-attributes
 class History:  # pylint: disable=too-many-instance-attributes
     """What was drawn, the snapshot, and what is true of it."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, version=None):
         self.rng = rng = random.Random(seed)
         self.seed = seed
-        self.version = rng.choice(VERSIONS)
-        self.number = VERSIONS.index(self.version)
-        self.protocol = rng.choice((2, 3, 4, 5))
+        drawn = rng.choice(VERSIONS)
+        self.version = version or drawn
+        self.pickler = rng.choice((2, 3, 4, 5, "C++"))
+        self.has_lists = rng.random() < 0.3  # as JSON has tuples
         self.has_stacks = rng.random() < 0.6
+        self.has_cxx = rng.random() < 0.2
         self.has_pools = rng.random() < 0.3
         self.is_limited = rng.random() < 0.25
         self.is_full = self.is_limited and rng.random() < 0.5
         self.streams = [0] + [0x55550000 + 64 * number for number in range(rng.choice((0, 0, 1, 3)))]
-        self.settings = Settings(rng if self.number >= VERSIONS.index("2.2") else None, self.is_limited)
+        drawn = Settings(rng, self.is_limited)
+        self.settings = drawn if self.says("allocator_settings") else Settings()
         self.has_pools &= not self.settings.expandable
         self.kept = rng.choice(("all", "all", "all", "late", "late", "none", "one"))
-        self.odd = rng.random() < 0.3 and self.number > 1
+        self.odd = rng.random() < 0.3 and self.says("device_traces")
         self.skipped = rng.choice(("free_requested", "free_completed")) if rng.random() < 0.1 else None
         self.unknown_entries = self.unknown_fields = 0
         self.stacks = [[{"name": f"f{depth}", "filename": f"/u/{letter}.py", "line": 10 * depth + ord(letter)}
@@ -402,6 +483,19 @@ class History:  # pylint: disable=too-many-instance-attributes
         self.traces = [self.cut(device) for device in self.devices]
         self.times = self.draw_times()
         self.snapshot = self.write()
+
+    def says(self, what):
+        since, until = SAID[what]
+        number = VERSIONS.index(self.version)
+        return VERSIONS.index(since) <= number and (until is None or number < VERSIONS.index(until))
+
+    def pickled(self):
+        """C++ has not been asked before there were traces, and has no integers that are larger than its own."""
+        if self.pickler != "C++":
+            return pickle.dumps(self.snapshot, protocol=self.pickler)
+        if self.odd or not self.says("device_traces"):
+            return pickle.dumps(self.snapshot, protocol=2)
+        return bytes(CxxPickler(self.snapshot).out)
 
     # ---- what happens ----
 
@@ -439,25 +533,25 @@ class History:  # pylint: disable=too-many-instance-attributes
             elif choice < 0.97:
                 for block in device.pending:
                     block.uses = 0 if rng.random() < 0.5 else block.uses
+            elif choice < 0.98:
+                active = sum(block.size for block in live)
+                device.record("snapshot", 0, active, 0, self.stack(), (0, 0))
             elif pool == (0, 0):
                 device.release(self.stack())
         return device
 
     # ---- what a snapshot has of it ----
 
-    def has_traces(self):
-        return self.number >= 2
-
     def cut(self, device):
         count = len(device.events)
         first = {"all": 0, "late": self.rng.randint(0, count), "none": count, "one": max(0, count - 1)}[self.kept]
-        if not self.has_traces():
+        if not self.says("device_traces"):
             first = count
         return [event for event in device.events[first:] if event[0] != self.skipped]
 
     def draw_times(self):
-        """One clock for all devices; none in versions up to 2.1."""
-        if self.number < VERSIONS.index("2.2"):
+        """One clock for all devices."""
+        if not self.says("time_us"):
             return None
         now = 1_700_000_000_000_000
         times = [[0] * len(trace) for trace in self.traces]
@@ -469,14 +563,28 @@ class History:  # pylint: disable=too-many-instance-attributes
             times[number][next(left[number])] = now
         return times
 
+    def with_frames(self, written, frames):
+        """Of an entry, or of what is in a block's history."""
+        if frames is not None:
+            written["frames"] = frames
+            if self.has_cxx and self.says("C++ frames apart"):
+                written["cpp_frames"] = "frame #0: c10::Error::Error (0x7f in libc10.so)"
+        return written
+
     def write_block(self, block):
         written = {"size": block.size, "state": block.state}
-        if self.version in ("1.13", "2.0") and block.state != "inactive" and self.has_stacks:
-            written["history"] = [{"addr": block.addr, "real_size": block.requested, "frames": block.frames}]
-        if self.number >= 3:
-            written |= {"address": block.addr, "requested_size": block.requested,
-                        "frames": block.frames or []}
+        if self.says("requested_size"):
+            written["requested_size"] = block.requested
+        past = [(block.addr, block.requested, block.frames)] if block.is_used() else block.past
+        if self.says("history of blocks") and self.has_stacks and past:
+            written["history"] = [self.with_frames({"addr": addr, "real_size": size}, frames)
+                                  for addr, size, frames in past]
+        if self.says("frames of blocks"):
+            written |= {"address": block.addr, "frames": block.frames or []}
         return written
+
+    def write_pool(self, pool):
+        return list(pool) if self.has_lists else pool
 
     def write_segment(self, number, segment, blocks):
         used = [block for block in blocks if block.state == "active_allocated"]
@@ -486,29 +594,56 @@ class History:  # pylint: disable=too-many-instance-attributes
                    "active_size": sum(block.size for block in active), "stream": segment.stream,
                    "segment_type": "small" if segment.is_small else "large",
                    "blocks": [self.write_block(block) for block in blocks]}
-        if self.number >= 3:
-            pool = segment.pool if self.protocol % 2 else list(segment.pool)
-            written |= {"requested_size": sum(block.requested for block in active), "segment_pool_id": pool,
-                        "is_expandable": segment.is_expandable, "frames": segment.frames or []}
+        if self.says("requested_size"):
+            written["requested_size"] = sum(block.requested for block in active)
+        if self.says("frames of blocks"):
+            written |= {"segment_pool_id": self.write_pool(segment.pool), "is_expandable": segment.is_expandable,
+                        "frames": segment.frames or []}
         return written
 
     def write_event(self, event, time_us):
         action, addr, size, stream, frames, pool = event
-        written = {"action": action, "device_free" if action == "oom" else "addr": addr, "size": size,
-                   "stream": stream}
-        if frames is not None:
-            written["frames"] = frames
+        written = self.with_frames({"action": action, "device_free" if action == "oom" else "addr": addr, "size": size,
+                                    "stream": stream}, frames)
         if time_us is not None:
             written["time_us"] = time_us
-        if self.version in ("2.11", "2.12"):
-            written |= {"compile_context": "N/A", "user_metadata": ""}
-        if self.version == "2.12":
-            written["pool_id"] = pool
+        written |= {key: value for key, value in (("compile_context", "N/A"), ("user_metadata", ""),
+                                                  ("pool_id", self.write_pool(pool))) if self.says(key)}
+        if action == "alloc" and self.rng.random() < 0.1:
+            if self.says("forward_frames"):
+                written["forward_frames"] = ['  File "/u/model.py", line 3, in forward\n    return x\n']
+            if self.says("internal_metadata"):
+                written["internal_metadata"] = "mallocWithAddress"
         return written
+
+    def annotations(self, entries):
+        """Behind some of the allocations."""
+        for entry in entries:
+            yield entry
+            if self.says("annotate") and entry["action"] == "alloc" and self.rng.random() < 0.05:
+                yield entry | {"action": "annotate", "size": 0, "user_metadata": "a weight"}
+
+    def write_settings(self):
+        written = self.settings.written()
+        if self.says("graph_capture_record_stream_reuse"):
+            written["graph_capture_record_stream_reuse"] = False
+        if self.says("max_cached_size"):
+            written |= {"max_round_threshold": 0, "max_cached_size": 0}
+        return written
+
+    def write_host(self):
+        """Pinned memory: nothing that the device's allocator has to do with."""
+        frames = self.stack() or []
+        return {"host_segments": [{"address": BASE, "size": 4096, "allocated": True, "active": True,
+                                   "segment_pool_id": self.write_pool((0, 0)), "frames": frames}],
+                "host_traces": [{"action": action, "addr": BASE + 4096 * number, "size": 4096, "stream": 0,
+                                 "time_us": 1, "frames": frames}
+                                for number in range(3) for action in ("segment_alloc", "alloc")]}
 
     def write_trace(self, number):
         times = self.times[number] if self.times is not None else itertools.repeat(None)
         entries = [self.write_event(event, time_us) for event, time_us in zip(self.traces[number], times)]
+        entries = list(self.annotations(entries))
         for _ in range(self.rng.randint(1, 3) if self.odd else 0):
             self.make_odd(entries)
         return entries
@@ -538,15 +673,18 @@ class History:  # pylint: disable=too-many-instance-attributes
         segments = [self.write_segment(number, segment, blocks) for number, device in enumerate(self.devices)
                     for segment in device.segments for blocks in segment.ranges()]
         traces = [self.write_trace(number) for number in range(len(self.devices))]
-        if not self.has_traces():
+        if not self.says("device_traces"):
             return segments
         if self.kept == "none" and self.rng.random() < 0.5 and not any(traces):
             traces = []
         written = {"segments": segments, "device_traces": traces}
-        if self.number >= VERSIONS.index("2.2"):
-            written["allocator_settings"] = self.settings.written()
-        if self.number >= VERSIONS.index("2.6"):
-            written["external_annotations"] = []
+        if self.says("allocator_settings"):
+            written["allocator_settings"] = self.write_settings()
+        if self.says("external_annotations"):
+            written["external_annotations"] = [{"name": "forward", "stage": stage, "device": 0, "time_us": 1}
+                                               for stage in ("START", "END")] if self.rng.random() < 0.3 else []
+        if self.says("host_traces"):
+            written |= self.write_host()
         return written
 
     def profiler_trace(self, skipped):
@@ -605,7 +743,7 @@ class History:  # pylint: disable=too-many-instance-attributes
         of blocks that were free before do not."""
         is_deferred = self.skipped is not None and len(self.streams) > 1  # nobody knows from when, or until when
         has_ages = self.settings.threshold > 0 and self.kept != "all"  # of blocks that were free before
-        return not is_deferred and not has_ages and (not self.has_pools or self.version == "2.12")
+        return not is_deferred and not has_ages and (not self.has_pools or self.says("pool_id"))
 
     def knows_requests(self):
-        return self.number >= 3 or (self.version in ("1.13", "2.0") and self.has_stacks)
+        return self.says("requested_size") or (self.says("history of blocks") and self.has_stacks)

@@ -197,46 +197,6 @@ static int take_list_key(struct snapshot_reader *reader, struct pickle_value key
     return error;
 }
 
-static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value key, size_t index,
-                            struct pickle_value value)
-{
-    bool has_overflowed = false;
-    int error = field_bool(reader, key, value, &has_overflowed);
-    if (error == VARVE_OK && has_overflowed) {
-        struct history_device *device = history_device(reader->history, index);
-        if (device == NULL) {
-            return field_fail(reader, value.offset, "'trace_alloc_overflowed' is for more than 256 devices");
-        }
-        device->has_overflowed = true;
-    }
-    return error;
-}
-
-/* One bool for all devices, a list by device, or a dict from device to bool. */
-static int take_overflowed(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
-{
-    if (value.type == PICKLE_NONE || value.type == PICKLE_BOOL) {
-        reader->has_overflowed = value.type == PICKLE_BOOL && value.bits != 0;
-        return VARVE_OK;
-    }
-    struct pickle_object *object = NULL;
-    int error = VARVE_OK;
-    if (value.type == PICKLE_DICT) {
-        error = field_dict(reader, value, &object);
-        for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
-            error = object->items[i].type == PICKLE_INTEGER
-                        ? take_overflow_of(reader, key, object->items[i].bits, object->items[i + 1])
-                        : field_fail_type(reader, key, value, "a dict by device number");
-        }
-        return error;
-    }
-    error = field_list(reader, key, value, &object);
-    for (uint32_t i = 0; error == VARVE_OK && i < object->count; i++) {
-        error = take_overflow_of(reader, key, i, object->items[i]);
-    }
-    return error;
-}
-
 /* ---- several snapshots ---- */
 
 static bool is_snapshot(struct snapshot_reader *reader, struct pickle_value value)
@@ -309,7 +269,7 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
         return field_soften_kept(reader, error);
     case WORD_TRACE_ALLOC_OVERFLOWED:
         snapshot_read_keep(reader, key, value);
-        return field_soften_kept(reader, take_overflowed(reader, key, value));
+        return field_soften_kept(reader, overflowed_take(reader, key, value));
     default:
         if (is_snapshot(reader, value) && !reader->has_segments && !reader->has_traces) {
             note_snapshot(reader, key);

@@ -90,6 +90,45 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
     return error;
 }
 
+static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value key, size_t index,
+                            struct pickle_value value)
+{
+    bool has_overflowed = false;
+    int error = field_bool(reader, key, value, &has_overflowed);
+    if (error == VARVE_OK && has_overflowed) {
+        struct history_device *device = history_device(reader->history, index);
+        if (device == NULL) {
+            return field_fail(reader, value.offset, "'trace_alloc_overflowed' is for more than 256 devices");
+        }
+        device->has_overflowed = true;
+    }
+    return error;
+}
+
+int overflowed_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
+{
+    if (value.type == PICKLE_NONE || value.type == PICKLE_BOOL) {
+        reader->has_overflowed = value.type == PICKLE_BOOL && value.bits != 0;
+        return VARVE_OK;
+    }
+    struct pickle_object *object = NULL;
+    int error = VARVE_OK;
+    if (value.type == PICKLE_DICT) {
+        error = field_dict(reader, value, &object);
+        for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
+            error = object->items[i].type == PICKLE_INTEGER
+                        ? take_overflow_of(reader, key, object->items[i].bits, object->items[i + 1])
+                        : field_fail_type(reader, key, value, "a dict by device number");
+        }
+        return error;
+    }
+    error = field_list(reader, key, value, &object);
+    for (uint32_t i = 0; error == VARVE_OK && i < object->count; i++) {
+        error = take_overflow_of(reader, key, i, object->items[i]);
+    }
+    return error;
+}
+
 static int take_setting(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                         struct history_settings *settings)
 {
@@ -104,6 +143,8 @@ static int take_setting(struct snapshot_reader *reader, struct pickle_value key,
         return field_bool(reader, key, value, &settings->expandable_segments);
     case WORD_ROUNDUP_POWER2_DIVISIONS:
         return take_divisions(reader, key, value, settings->divisions);
+    case WORD_TRACE_ALLOC_OVERFLOWED:
+        return overflowed_take(reader, key, value);
     default:
         return VARVE_OK;
     }

@@ -58,7 +58,7 @@ class Histories(recording.Case):
 
     def check(self, seed):
         history = History(seed)
-        source = self.write("history.pickle", pickle.dumps(history.snapshot, protocol=history.protocol))
+        source = self.write("history.pickle", history.pickled())
         exported = os.path.join(self.folder, "exported.pickle")
         self.varve("import", "--force", "-o", self.path, source)
         self.varve("export", "--to", "pytorch", "--force", "-o", exported, self.path)
@@ -79,7 +79,7 @@ class Histories(recording.Case):
         """A frontier is of each device: its load is that of the one that needs most, and the sum is called that."""
         history = next(history for history in map(History, itertools.count()) if len(history.devices) > 1
                        and not history.is_limited and min(map(len, history.traces)) > 50)
-        source = self.write("history.pickle", pickle.dumps(history.snapshot, protocol=history.protocol))
+        source = self.write("history.pickle", history.pickled())
         loads = [history.truth(number)["peak_bytes"] for number in range(len(history.devices))]
         row = json.loads(self.varve("frontier", "--json", "--policies", "pytorch", source).out)
         self.assertEqual((row["load_bytes"], row["load_bytes_sum"], row["devices"]),
@@ -95,7 +95,7 @@ class Histories(recording.Case):
                 and any(device.segments for device in history.devices))
         for history in itertools.islice(late, HISTORIES // 6):
             with self.subTest(history.seed):
-                source = self.write("history.pickle", pickle.dumps(history.snapshot, protocol=history.protocol))
+                source = self.write("history.pickle", history.pickled())
                 rows = json.loads(self.varve("compare", "--json", "--jobs", "1", source).out)
                 starts = [row["start"] for row in rows]
                 if starts[0] is None:
@@ -137,7 +137,7 @@ class Histories(recording.Case):
         """The limit of two devices that did the same is that of one, and explains the same."""
         history = next(history for history in map(History, itertools.count()) if len(history.devices) == 1
                        and history.is_limited and not history.is_full and history.is_decided()
-                       and history.kept == "all" and history.number > 3 and not history.odd
+                       and history.kept == "all" and history.says("allocator_settings") and not history.odd
                        and "oom" in {event[0] for event in history.traces[0]})
         one = history.snapshot
         two = dict(one, device_traces=one["device_traces"] * 2,

@@ -138,6 +138,9 @@ static const struct {
      "b 2098176 512 512 2\nb 2098688 512 0 0\n" SETTINGS_UNKNOWN},
     {"e = event(frames=None, time_us=0)\npack(snapshot(device_traces=[[e]], trace_alloc_overflowed=True))",
      "device 0 1\ne 0 4096 512 0 0\n" SETTINGS_UNKNOWN},
+    {"e = event(frames=None, time_us=0)\npack(snapshot(device_traces=[[e]],\n"
+     "    allocator_settings={'trace_alloc_overflowed': [True], 'trace_alloc_max_entries': [1]}))",
+     "device 0 1\ne 0 4096 512 0 0\nsettings 1 '' -1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"},
     {"pack(snapshot(trace_alloc_overflowed={0: False, 1: True}))", "device 0 0\ndevice 0 1\n" SETTINGS_UNKNOWN},
     {"pack(snapshot(allocator_settings={'max_split_size': 2**64 - 1, 'roundup_power2_divisions': 4}))",
      "device 0 0\nsettings 1 '' -1 0 0 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4\n"},
