@@ -23,7 +23,7 @@ extern "C" {
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
-#define VARVE_DATABASE_SCHEMA_VERSION 7
+#define VARVE_DATABASE_SCHEMA_VERSION 8
 
 /* ---- Writing a trace database without a recording (varve_collect) ---- */
 

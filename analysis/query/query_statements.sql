@@ -76,6 +76,10 @@ SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, 
 -- statement sql_pool_of_number
 SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 AND number = ?3
 
+-- statement sql_private_pools
+SELECT number, kind, capture_id, user_id, coalesce(callsite_id, 0), user_function, user_file, user_line
+    FROM private_pool WHERE process_id = ?1 AND device = ?2 ORDER BY number
+
 -- statement sql_usual_domain
 SELECT min(CASE domain WHEN 'heap' THEN 0 WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 3 WHEN
     'pinned' THEN 4 ELSE 0 END) FROM total WHERE allocations > 0

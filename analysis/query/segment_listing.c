@@ -226,6 +226,7 @@ static void segment_listing_print_part(struct writer *writer, const struct segme
     struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     ladder_print(writer->out, &ladder);
+    private_pools_print(writer->out, writer->database, part, writer->listing->top);
     print_unused(writer, part, "empty segments, which could be given back: the largest first", cached.empty,
                  cached.empty_count);
     print_unused(writer, part, "empty segments that a private pool keeps while its CUDA graph or MemPool lives",
@@ -299,14 +300,7 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     json_integer(object, "requested_size", (int64_t)item->requested);
     json_integer(object, "stream", stream_handle(writer->database, part, item->first.stream));
     json_integer(object, "pool", item->first.pool);
-    if (pool.has_ids) {
-        struct cJSON *ids = json_array();
-        json_append(ids, json_integer_value(pool.capture_id));
-        json_append(ids, json_integer_value(pool.user_id));
-        json_add(object, "segment_pool_id", ids);
-    } else {
-        json_add(object, "segment_pool_id", json_null_value());
-    }
+    json_add(object, "segment_pool_id", pool_ids_json(&pool));
     json_text(object, "segment_type", pool.is_small ? "small" : "large");
     json_bool(object, "is_expandable", item->first.is_expandable);
     json_integer_or_null(object, "segment_id", item->first.segment_id != 0 ? (int64_t)item->first.segment_id : -1);
@@ -338,6 +332,7 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
     struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     json_add(object, "ladder", ladder_json(&ladder));
+    json_add(object, "private_pools", private_pools_json(writer->database, part));
     cached_free(&cached);
     return object;
 }

@@ -109,6 +109,12 @@ void pool_name(struct database *database, const struct segments_part *part, unsi
                char name[POOL_NAME_BYTES]);
 /// The same of a pool that is small or not.
 void pool_name_of(bool is_small, unsigned number, char name[POOL_NAME_BYTES]);
+/// The two numbers of a pool as PyTorch has them; null: unknown.
+struct cJSON *pool_ids_json(const struct pool_meaning *pool);
+/// Lines of the private pools that have memory, of `top` at most: whose they are, and who first asked the device for
+/// some there. Errors as of cursors: database_error gives them.
+void private_pools_print(FILE *out, struct database *database, const struct segments_part *part, int64_t top);
+struct cJSON *private_pools_json(struct database *database, const struct segments_part *part);
 
 /*
  * Who allocated the blocks of a layout: a layout knows addresses, the rows of `allocation` know call sites. All blocks

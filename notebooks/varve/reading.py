@@ -23,7 +23,7 @@ from .library import Message, candidates
 if TYPE_CHECKING:
     import pyarrow
 
-APPLICATION_ID, SCHEMA_VERSION = 0x56525645, 7  # as in trace/writer.h
+APPLICATION_ID, SCHEMA_VERSION = 0x56525645, 8  # as in trace/writer.h
 BATCH_ROWS = 1 << 16
 TIMEOUT_S = 60.0  # of computing: a file may come from anybody, and its views need not end
 

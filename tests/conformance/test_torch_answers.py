@@ -343,6 +343,34 @@ class Cxx(OnVarve):
         """)
         self.assertEqual((result, err), ({"wrong": 0, "left": 0, "count": 2}, []))
 
+    def test_recorded_pools(self):
+        """Whose a private pool is, and who first asked the device for memory there, as the stacks say."""
+        trees = self.write("torch/_inductor/cudagraph_trees.py", "def run(call):\n    return call()\n")
+        program = self.write("program.py", textwrap.dedent("""
+            import ctypes, os, runpy, sys, torch
+            run = runpy.run_path(sys.argv[1])["run"]
+            torch.cuda._lazy_init()
+            library = ctypes.CDLL(os.environ["VARVE_TORCH_LIBRARY"])
+            def forward(number, through):
+                begin, end = library.varve_torch_begin_allocate_to_pool, library.varve_torch_end_allocate_to_pool
+                return through(lambda: torch._C.ask("take_back", ctypes.c_uint64(number), begin, end))
+            forward(77, run)
+            forward(78, lambda call: call())
+            """).lstrip())
+        environment = {name: value for name, value in self.environment.items() if name != "VARVE_TORCH"}
+        self.varve("record", "--torch", "-o", self.path, "--", sys.executable, program, trees,
+                   env=environment | {"PYTHONPATH": FAKE})
+        self.open()
+        rows = [("CUDA graph trees", 77), ("MemPool or handle", 78)]
+        self.assertEqual(self.sql("SELECT kind, user_id, user_file, user_line, segments FROM private_pool"
+                                  " ORDER BY number"), [(*row, program, 7, 2) for row in rows])
+        pools = json.loads(self.varve("segments", "--json", self.path).out)["totals"][0]["private_pools"]
+        self.assertEqual([(pool["kind"], pool["segment_pool_id"], pool["size"], pool["user_line"]) for pool in pools],
+                         [(kind, [0, number], 22 << 20, 7) for kind, number in rows])
+        for kind, number in rows:
+            self.assertRegex(self.varve("segments", self.path).out,
+                             rf"22\.0 MiB \(0, {number}\) +{kind}: .*program\.py:7\)")
+
     def test_other_process(self):
         """A block in a segment is read and written where it lies."""
         child = self.write("child.py", textwrap.dedent("""

@@ -3,7 +3,7 @@
 # Costs: 5 s
 """Which line is the user's in stacks of PyTorch's snapshots, as its versions write them: with Python frames, with those
 of C++ too (stacks="all"), and with the frames that PyTorch puts behind one of code of torch.compile. And in recorded
-programs that run such code: the model's, if the file is there and says it."""
+programs that run such code: the model's, if the file is there and says it. And whose a private pool is."""
 
 import pathlib
 import pickle
@@ -86,6 +86,27 @@ def snapshot():
     return {"segments": segments, "device_traces": [events]}
 
 
+TREES = [("call", INDUCTOR, 60), MODEL, ("_record", f"{PACKAGES}/torch/_inductor/cudagraph_trees.py", 1000)] + MAIN
+# the pool as PyTorch names it, the frames of its first request, whose it is, the line
+POOLS = (((0, 3), TREES, "CUDA graph trees", MODEL), ((1, 0), CXX + FROM_PYTHON + MODULE + MAIN, "CUDA graph", MAIN[0]),
+         ((0, 4), MAIN, "MemPool or handle", MAIN[0]))
+
+
+def snapshot_of_pools():
+    """That of the stacks, but each segment is of another pool, which entries name, and so is one behind it."""
+    whole, later = snapshot(), [{"name": "later", "filename": "/opt/me/later.py", "line": 1}]
+    events, segments = whole["device_traces"][0], whole["segments"]
+    for number, (pool, frames, _, _) in enumerate(POOLS):
+        frames = [{"name": name, "filename": file, "line": line} for name, file, line in frames]
+        for place, stack in ((number, frames), (number + len(POOLS), later)):
+            segments[place]["segment_pool_id"] = pool
+            for entry in events[2 * place:2 * place + 2]:
+                entry |= {"pool_id": pool, "frames": stack}
+    for entry in events[4 * len(POOLS):]:
+        entry["pool_id"] = (0, 0)
+    return whole
+
+
 # runs code as Inductor's cache has it, which its callers see as that file's; arguments: the file, whether to keep it
 PROGRAM = '''
 import os, sys
@@ -135,6 +156,16 @@ class Lines(Case):
     def test_recorded_without_file(self):
         step = ("step", "program.py", 11)
         self.assertEqual(self.lines_of_compiled("no"), dict.fromkeys((1, 2, 4, 8), step))
+
+    def test_private_pools(self):
+        """Whose they are, by the stack of their first request; not in them: the default one."""
+        source = pathlib.Path(self.folder, "pools.pickle")
+        source.write_bytes(pickle.dumps(snapshot_of_pools(), protocol=4))
+        self.varve("import", source, "-o", self.path)
+        found = self.rows(self.path, "SELECT capture_id, user_id, kind, user_function, user_file, user_line, segments"
+                                     " FROM private_pool ORDER BY number")
+        self.assertEqual({tuple(row[:2]): tuple(row[2:]) for row in found},
+                         {pool: (kind, *line, 2) for pool, _, kind, line in POOLS})
 
     def test_imported(self):
         source = pathlib.Path(self.folder, "stacks.pickle")

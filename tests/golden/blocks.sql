@@ -2,7 +2,7 @@
 -- Caching allocators, made by hand: device 0 with an ordinary segment that is cut, merged and has a pending block, a
 -- small one that goes, an expandable one with a gap, a request that fails after two stages, and one that fails
 -- because of the blocks beside a free one; device 1 of another process begins late, so that its blocks lie in segments
--- that no event names. Only events, and what the two commands read: no keyframes.
+-- that no event names. Only events, and what the two commands read: no keyframes, one segment, of a MemPool.
 
 INSERT INTO meta VALUES ('command', 'python3 train.py'), ('complete', 1);
 INSERT INTO process(id, pid, executable, start_ns, end_ns) VALUES (1, 500, 'python3', 0, 30000000), (2, 501,
@@ -49,8 +49,11 @@ INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id,
     thread_id, flags)
     SELECT seq, seq * 1000000, t.pid, t.tid, device, 0, kind, stream, pool, script.id, addr, size, requested, arg,
         cause,
-        CASE seq WHEN 3 THEN 1 WHEN 5 THEN 2 WHEN 30 THEN 1 ELSE 0 END, thread_id, 0 FROM script JOIN thread t ON t.id
+        CASE seq WHEN 3 THEN 1 WHEN 5 THEN 2 WHEN 15 THEN 1 WHEN 30 THEN 1 ELSE 0 END, thread_id, 0
+    FROM script JOIN thread t ON t.id
             = thread_id;
+INSERT INTO segment(id, device, pool, stream, addr, size, alloc_seq, alloc_ns, process_id, number, is_expandable)
+    VALUES (3, 0, 4, 0, 2147483648, 62914560, 15, 15000000, 1, 3, 1);
 INSERT INTO allocation(id, domain, pid, tid, device, pool, stream, segment_id, addr, size, requested, alloc_seq,
     free_requested_seq,
     free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary)

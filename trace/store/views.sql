@@ -476,6 +476,29 @@ CREATE VIEW empty_segment AS
         WHERE domain = @DOMAIN_BLOCK@
         AND pending_events IS NULL AND segment_id IS NOT NULL);
 
+-- A pool has no name of its own. Whose it is shows in the stack by which it first had the device's memory: CUDA graph
+-- trees (torch.compile's reduce-overhead) are frames of it. What a graph captured has a capture_id; a MemPool, and a
+-- handle that several graphs share, a user_id.
+--- private pools of caching allocators: whose they are, and who first asked the device for memory there
+--- number: of the pool, half of pool.number | capture_id: as in pool | user_id: as in pool
+--- kind: 'CUDA graph trees', 'CUDA graph', 'MemPool or handle'; NULL: unknown
+--- callsite_id: of its first segment; NULL: no stack | segments: that it had in all
+--- like: hole, callsite_total
+CREATE VIEW private_pool AS
+    SELECT f.process_id, p.pid, f.device, f.number, n.capture_id, n.user_id,
+        CASE WHEN EXISTS (SELECT 1 FROM frame t WHERE t.callsite_id = e.callsite_id
+            AND t.file GLOB '*/torch/_inductor/cudagraph_trees.py') THEN 'CUDA graph trees'
+            WHEN n.capture_id <> 0 THEN 'CUDA graph' WHEN n.user_id <> 0 THEN 'MemPool or handle' END AS kind,
+        e.callsite_id, u.function AS user_function, coalesce(u.file, u.module) AS user_file, u.line AS user_line,
+        f.segments
+    FROM (SELECT process_id, device, pool >> 1 AS number, min(alloc_seq) AS seq, count(*) AS segments FROM segment
+            WHERE pool > 1 GROUP BY 1, 2, 3) f
+        LEFT JOIN (SELECT process_id, device, number >> 1 AS number, max(capture_id) AS capture_id,
+            max(user_id) AS user_id FROM pool GROUP BY 1, 2, 3) n
+            ON n.process_id = f.process_id AND n.device = f.device AND n.number = f.number
+        LEFT JOIN event_row e ON e.seq = f.seq LEFT JOIN callsite c ON c.id = e.callsite_id
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) LEFT JOIN process p ON p.id = f.process_id;
+
 -- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use
 -- and the ends of what is mapped (kind 0 begin, 2 end); a hole begins where one ends and ends where the next begins.
 --- free ranges in segments with a block in use, at the end of the trace and at the moment of ladder_peak, with the

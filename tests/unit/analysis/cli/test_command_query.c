@@ -79,7 +79,7 @@ TEST(test_writing_is_refused)
 
 TEST(test_reading_is_allowed)
 {
-    assert_query("--no-header", "PRAGMA user_version", "7\n");
+    assert_query("--no-header", "PRAGMA user_version", "8\n");
     assert_query("--no-header", "SELECT name FROM pragma_table_info('meta') ORDER BY 1 LIMIT 1", "key\n");
     assert_query("--no-header", "SELECT sum(value) FROM json_each('[1, 2, 39]')", "42\n");
     assert_query("--no-header", "BEGIN; SELECT 1; COMMIT", "1\n");

@@ -49,6 +49,13 @@ static const struct event script[] = {
     EVENT(HEAP_ALLOC, MALLOC, .addr = 0x7100, .size = 128, .callsite = 2),
     EVENT(HEAP_ALLOC, MALLOC, .addr = 0x7200, .size = 129, .callsite = 2),
     EVENT(HEAP_FREE, FREE, .addr = 0x7000, .callsite = 3),
+    /* 23: a graph's pool, which asks for small memory first, and one of which nothing is known */
+    EVENT(POOL, NONE, .device = 1, .pool = 3, .addr = 6, .arg = 1, .dev_seq = 1),
+    EVENT(SEGMENT_ALLOC, NONE, .device = 1, .pool = 3, .addr = 0x20000000, .size = 2 * MIB, .arg = 1, .dev_seq = 2,
+          .callsite = 1),
+    EVENT(SEGMENT_ALLOC, NONE, .device = 1, .pool = 2, .addr = 0x30000000, .size = 20 * MIB, .arg = 2, .dev_seq = 3,
+          .callsite = 3),
+    EVENT(SEGMENT_ALLOC, NONE, .device = 1, .pool = 4, .addr = 0x40000000, .size = 20 * MIB, .arg = 3, .dev_seq = 4),
 };
 
 /* Call site 1: a line of Python that calls into a library without symbols, as 2 does from another address of it;
@@ -105,7 +112,7 @@ TEST(test_segments)
     expect("SELECT seq, kind, segment_id, addr, size >> 20, other_addr, other_size >> 20 FROM block_op",
            "2 4 1 16777216 12 29360128 8\n4 4 1 29360128 2 31457280 6\n");
     expect("SELECT process_id, domain, device, seq, allocated >> 20, reserved >> 20, round(unused_share, 3) FROM "
-           "fragmentation",
+           "fragmentation WHERE device = 0",
            "1 block 0 1 0 20 1.0\n1 block 0 3 12 20 0.4\n1 block 0 5 14 20 0.3\n"
            "1 block 0 6 14 24 0.417\n1 block 0 7 2 24 0.917\n1 block 0 8 2 24 0.917\n");
     expect("SELECT segment_id, process_id, pid, device, is_expandable, addr, size >> 20, alloc_seq FROM empty_segment",
@@ -114,6 +121,13 @@ TEST(test_segments)
            "1 1 16777216 12 - 2\n1 1 31457280 6 2 -\n");
     expect("SELECT seq, ts_ns, pid, tid, device, stage, bytes_asked >> 20, bytes_freed >> 20, succeeded FROM oom_retry",
            "9 9000 101 101 0 callbacks 64 0 0\n10 10000 101 101 0 release_cached 64 4 0\n");
+}
+
+TEST(test_private_pools)
+{
+    expect("SELECT process_id, pid, device, number, capture_id, user_id, kind, user_function, user_file, user_line, "
+           "segments FROM private_pool ORDER BY number",
+           "1 101 1 1 6 0 CUDA graph load train.py 7 2\n1 101 1 2 - - - - - - 1\n");
 }
 
 TEST(test_sizes)
