@@ -44,6 +44,8 @@
 #define SESSION_COUNTS_BYTES (69U * 4096U)
 #define PROCESS_CONTROL_BYTES 16384U
 #define SESSION_ENVIRONMENT "VARVE_SESSION"
+#define SESSION_UNRECORDED \
+    "VARVE_UNRECORDED" /* in the environment of a program that varve's own part of this one runs */
 #define SESSION_STACK_DEPTH_MAX 256U
 #define SESSION_GROUPS_MAX 16U /* different sets of control groups that are looked at */
 

@@ -35,7 +35,7 @@ struct replacing {
     bool is_back;
     unsigned changed;
     uintptr_t page_bytes;              /* of the kernel */
-    uint64_t filter[FILTER_BITS / 64]; /* of names */
+    uint64_t filter[FILTER_BITS / 64]; /* of what entries are to hold */
 };
 
 /* What is known of the object at hand. */
@@ -50,30 +50,36 @@ struct replaced_object {
 /* One that stands for a name that is to be replaced. */
 struct entry {
     const struct elf_replacement *replacement;
-    uintptr_t at, value;
+    uintptr_t at;
 };
 
-static unsigned filter_bit(const char *name)
+static unsigned filter_bit(uintptr_t value)
 {
-    unsigned hash = 0;
-    for (unsigned i = 0; i < 6 && name[i] != '\0'; i++) {
-        hash = hash * 31 + (unsigned char)name[i];
-    }
-    return hash % FILTER_BITS;
+    return (unsigned)((value >> 4 ^ value >> 14) % FILTER_BITS);
 }
 
-static const struct elf_replacement *replacement_of(const struct replacing *replacing, const char *name)
+static uintptr_t value_before(const struct replacing *replacing, const struct elf_replacement *replacement)
 {
-    const unsigned bit = filter_bit(name);
-    if ((replacing->filter[bit / 64] >> bit % 64 & 1) == 0) {
-        return NULL;
-    }
+    return replacing->is_back ? replacement->to : replacement->from;
+}
+
+/* By the value first: names of large libraries lie far apart, and few entries hold one of these. */
+static const struct elf_replacement *replacement_of(const struct replacing *replacing, uintptr_t value,
+                                                    const char *name)
+{
     for (unsigned i = 0; i < replacing->count; i++) {
-        if (strcmp(replacing->replacements[i].name, name) == 0) {
-            return &replacing->replacements[i];
+        const struct elf_replacement *replacement = &replacing->replacements[i];
+        if (value_before(replacing, replacement) == value && strcmp(replacement->name, name) == 0) {
+            return replacement;
         }
     }
     return NULL;
+}
+
+static bool may_be_replaced(const struct replacing *replacing, uintptr_t value)
+{
+    const unsigned bit = filter_bit(value);
+    return (replacing->filter[bit / 64] >> bit % 64 & 1) != 0;
 }
 
 /* ---- one object ---- */
@@ -137,19 +143,22 @@ static bool elf_entries_entry_find(const struct replacing *replacing, const stru
                                    const ElfW(Rela) * relocation, struct entry *entry)
 {
     const unsigned type = ELF64_R_TYPE(relocation->r_info);
-    const ElfW(Sym) *symbol = (const ElfW(Sym) *)of->object.symbols + ELF64_R_SYM(relocation->r_info);
     if ((type != RELOCATION_CALL && type != RELOCATION_ENTRY &&
          (type != RELOCATION_ADDRESS || relocation->r_addend != 0)) ||
         ELF64_R_SYM(relocation->r_info) == 0) {
         return false;
     }
     entry->at = of->info->dlpi_addr + relocation->r_offset;
-    entry->replacement = replacement_of(replacing, of->object.strings + symbol->st_name);
-    if (entry->replacement == NULL || entry->at % sizeof(uintptr_t) != 0 || !is_data(of, entry->at)) {
+    if (entry->at % sizeof(uintptr_t) != 0 || !is_data(of, entry->at)) {
         return false;
     }
-    entry->value = __atomic_load_n((const uintptr_t *)entry->at, __ATOMIC_RELAXED);
-    return true;
+    const uintptr_t value = __atomic_load_n((const uintptr_t *)entry->at, __ATOMIC_RELAXED);
+    if (!may_be_replaced(replacing, value)) {
+        return false;
+    }
+    const ElfW(Sym) *symbol = (const ElfW(Sym) *)of->object.symbols + ELF64_R_SYM(relocation->r_info);
+    entry->replacement = replacement_of(replacing, value, of->object.strings + symbol->st_name);
+    return entry->replacement != NULL;
 }
 
 static void relocations_visit(struct replacing *replacing, struct replaced_object *of,
@@ -157,14 +166,12 @@ static void relocations_visit(struct replacing *replacing, struct replaced_objec
 {
     const ElfW(Rela) *relocation = relocations->first;
     struct entry entry;
-    for (size_t i = 0; relocation != NULL && i < relocations->bytes / sizeof(*relocation); i++) {
+    for (size_t i = relocations->relative; relocation != NULL && i < relocations->bytes / sizeof(*relocation); i++) {
         if (!elf_entries_entry_find(replacing, of, &relocation[i], &entry)) {
             continue;
         }
         const struct elf_replacement *replacement = entry.replacement;
-        if (entry.value == (replacing->is_back ? replacement->to : replacement->from)) {
-            replacing->changed += entry_set(of, entry.at, replacing->is_back ? replacement->from : replacement->to);
-        }
+        replacing->changed += entry_set(of, entry.at, replacing->is_back ? replacement->from : replacement->to);
     }
 }
 
@@ -188,7 +195,7 @@ static unsigned replace(const struct elf_replacement *replacements, unsigned cou
     struct replacing replacing = {
         .replacements = replacements, .count = count, .is_back = is_back, .page_bytes = getauxval(AT_PAGESZ)};
     for (unsigned i = 0; i < count; i++) {
-        const unsigned bit = filter_bit(replacements[i].name);
+        const unsigned bit = filter_bit(value_before(&replacing, &replacements[i]));
         replacing.filter[bit / 64] |= UINT64_C(1) << bit % 64;
     }
     elf_each_object(object_visit, &replacing);

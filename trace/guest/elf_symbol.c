@@ -52,6 +52,8 @@ static bool elf_symbol_entry_take(struct elf_object *object, const ElfW(Dyn) * e
         object->data.first = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_RELASZ) {
         object->data.bytes = entry->d_un.d_val;
+    } else if (entry->d_tag == DT_RELACOUNT) {
+        object->data.relative = entry->d_un.d_val;
     } else if (entry->d_tag == DT_JMPREL) {
         object->calls.first = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_PLTRELSZ) {

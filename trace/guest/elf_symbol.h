@@ -13,10 +13,12 @@
 struct dl_phdr_info;
 struct link_map;
 
-/* Places in an object that the loader has filled with addresses of symbols: ElfW(Rela), `bytes` of them. */
+/* Places in an object that the loader has filled with addresses: ElfW(Rela), `bytes` of them, of which the first
+ * `relative` are of no symbol. */
 struct elf_relocations {
     const void *first;
     size_t bytes;
+    size_t relative;
 };
 
 /* A loaded object; valid until it is unloaded. Owner of all pointers: the loader. */

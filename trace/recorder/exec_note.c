@@ -102,7 +102,8 @@ void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
 {
     noted->order = 0;
     noted->must_clean = false;
-    struct exec_scratch *scratch = !recorder_is_confined() ? recorder_map(sizeof(*scratch)) : NULL;
+    const bool is_ours = recorder_variable(call->envp, SESSION_UNRECORDED) != NULL; /* the program has not run it */
+    struct exec_scratch *scratch = !is_ours && !recorder_is_confined() ? recorder_map(sizeof(*scratch)) : NULL;
     if (scratch == NULL) {
         return;
     }

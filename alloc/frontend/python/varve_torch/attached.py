@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from .backward_stack import start as publish_stacks
-from .messages import say
+from .messages import say, unrecorded_environment
 from .native_library import Library
 from .observe import Observer, keeps_history
 
@@ -68,7 +68,8 @@ class Attached(Observer):
             pickle.dump(self.passes.passes, stream)
         try:
             subprocess.run([sys.executable or "python3", "-I", "-c", COMPLETE, PACKAGES, path, passes],
-                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
+                           env=unrecorded_environment())
         except (OSError, subprocess.CalledProcessError) as error:
             say(f"what backward() allocates has no Python line: {error}")
         finally:

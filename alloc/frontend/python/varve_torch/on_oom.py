@@ -12,12 +12,11 @@ import sys
 import time
 
 from .backward_passes import frames_of
-from .messages import say
+from .messages import say, unrecorded_environment
 from .snapshot_tables import DEFAULT_POOL, PICKLE_PROTOCOL
 from .versions import has
 
 FILES_MAX = 8
-OURS = ("LD_PRELOAD", "VARVE_", "CUDA_INJECTION64_PATH", "PYTHONPATH")  # of the environment
 
 
 class OnOom:
@@ -74,9 +73,8 @@ class OnOom:
 
     def explain(self, path):
         """The shell is gone at once, and what it has started is nobody's child here."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         subprocess.run(["/bin/sh", "-c", '"$1" oom "$2.pickle" >"$2.txt" 2>&1 &', "sh", self.command, path],
-                       stdin=subprocess.DEVNULL, env=environment, close_fds=True, check=False)
+                       stdin=subprocess.DEVNULL, env=unrecorded_environment(), close_fds=True, check=False)
 
 
 def start(torch):
