@@ -167,9 +167,10 @@ static int command_record_run(struct command_context *context, const void *value
     if (result.started) {
         process_work_is_done(result.wait_status);
     }
-    if (result.started && result.torch_history[0] != '\0') {
-        record_histories(result.torch_history, values->recording.force, &recording.progress, context->err, history,
-                         sizeof(history));
+    if (result.started && result.torch_history[0] != '\0' &&
+        !record_histories(result.torch_history, values->recording.force, &recording.progress, context->err, history,
+                          sizeof(history))) {
+        record_histories_missing(result.torch_history, context->err);
     }
     progress_end(&recording.progress);
     if (error != VARVE_OK) {

@@ -7,6 +7,7 @@
 #include "analysis/cli/options.h"
 #include "analysis/cli/process_end.h"
 #include "analysis/import/ctf.h"
+#include "analysis/import/import.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/progress.h"
@@ -31,6 +32,25 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
+/* What PyTorch's processes had left beside the database that it was to be, DIR without .d. */
+static void recover_histories(const char *directory, struct progress *progress, FILE *err)
+{
+    char prefix[4096], history[4096];
+    size_t length = strlen(directory);
+    while (length > 1 && directory[length - 1] == '/') {
+        length--;
+    }
+    snprintf(prefix, sizeof(prefix), "%.*s", (int)length, directory);
+    char *end = strrchr(prefix, '.');
+    if (end != NULL && strcmp(end, ".d") == 0) {
+        *end = '\0';
+        end = strrchr(prefix, '.');
+        length = end != NULL && strcmp(end, ".db") == 0 ? (size_t)(end - prefix) : strlen(prefix);
+        snprintf(prefix + length, sizeof(prefix) - length, ".torch");
+        (void)record_histories(prefix, false, progress, err, history, sizeof(history));
+    }
+}
+
 static int command_recover_run(struct command_context *context, const void *values_untyped,
                                const struct operands *operands)
 {
@@ -41,6 +61,9 @@ static int command_recover_run(struct command_context *context, const void *valu
     struct varve_collect_result result = {0};
     int error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
                                       &result, &message);
+    if (error == VARVE_OK) {
+        recover_histories(operands->items[0], &progress, context->err);
+    }
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of `varve record --torch=observe`: each PyTorch process has written the history that PyTorch itself
- * keeps, when it ended; here these become databases beside the recording's own.
+ * The end of `varve record --torch=observe` and of `varve attach --torch`: each PyTorch process has written the history
+ * that PyTorch itself keeps; here these become databases beside the recording's own.
  */
 #include "analysis/import/import.h"
 
@@ -37,7 +37,7 @@ static uint64_t import_one(const char *pickle, bool may_replace, struct progress
     return result.events;
 }
 
-void record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err, char *largest,
+bool record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err, char *largest,
                       size_t largest_bytes)
 {
     largest[0] = '\0';
@@ -52,10 +52,7 @@ void record_histories(const char *prefix, bool may_replace, struct progress *pro
     snprintf(pattern + used, sizeof(pattern) - used, ".[0-9]*" PICKLE);
     glob_t found;
     if (glob(pattern, 0, NULL, &found) != 0) {
-        command_say(
-            err, "varve: no PyTorch process left a history (%s.PID" PICKLE "): none used CUDA, or they were killed\n",
-            prefix);
-        return;
+        return false;
     }
     uint64_t most = 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -67,4 +64,12 @@ void record_histories(const char *prefix, bool may_replace, struct progress *pro
         }
     }
     globfree(&found);
+    return true;
+}
+
+void record_histories_missing(const char *prefix, FILE *err)
+{
+    command_say(err,
+                "varve: no PyTorch process left a history (%s.PID" PICKLE "): none used CUDA, or they were killed\n",
+                prefix);
 }

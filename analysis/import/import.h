@@ -45,9 +45,11 @@ int import_pytorch_file(const char *path, const char *output, bool may_replace, 
 
 /// Make a database of each PREFIX.PID.pickle: PREFIX.PID.db, in place of the pickle, or nothing if no memory was asked
 /// for. One that can't be read is left as it is, with a line on `err`. `largest`: path of the database with the most
-/// events; "": there is none.
-void record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err, char *largest,
+/// events; "": there is none. False: there is no such pickle.
+bool record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err, char *largest,
                       size_t largest_bytes);
+/// That some were expected, in a line.
+void record_histories_missing(const char *prefix, FILE *err);
 
 /*
  * The pools of an imported snapshot: the allocator's own, or a private one of a CUDA graph or a MemPool. Newer events

@@ -111,7 +111,7 @@ class AttachTorch(recording.AttachCase):
         self.assert_part(answer["log"])
 
     def test_collector_is_killed(self):
-        """PyTorch's history is left as a file, and PyTorch as it was."""
+        """PyTorch is as it was, and its history comes with what is recovered."""
         process = self.training()
         self.path = os.path.join(self.folder, "trace.db")
         collector = self.attach(process.pid, "--torch")
@@ -121,9 +121,10 @@ class AttachTorch(recording.AttachCase):
         recording.wait_until(lambda: glob.glob(os.path.join(self.folder, "*.pickle")), what="the history")
         recording.wait_until(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == 1, what="the end of the thread")
         self.varve("detach", str(process.pid))
-        self.assert_restored(self.answer(process))
-        pickle, = glob.glob(os.path.join(self.folder, "*.pickle"))
-        self.varve("import", pickle, "-o", pickle.removesuffix(".pickle") + ".db")
+        answer = self.answer(process)
+        self.assert_restored(answer)
+        self.varve("recover", self.path + ".d")
+        self.assert_part(answer["log"])
 
     def test_no_torch(self):
         process = self.begin(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(100)")

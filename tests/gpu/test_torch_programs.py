@@ -72,18 +72,26 @@ class Programs(GpuCase):
         figure("run", program=name, way=way, status=outcome.returncode, seconds=round(time.monotonic() - began, 1))
         return outcome, said[-1] if said else {}
 
-    def differences(self, name, outcome, said, plain, again):
-        """What differs from a plain run and did not differ between plain runs; and how much did: where threads race, or
-        where the order of additions is the device's."""
-        ours, theirs, others = (leaves(answer) for answer in (said, plain, again))
-        racing = {group_of(path) for path in theirs.keys() | others.keys()
-                  if theirs.get(path, self) != others.get(path, self)}
+    def racing_groups(self, results, name):
+        """Of what differs between two plain runs, with the same settings whichever: where threads race, or where the
+        order of additions is the device's."""
+        racing = set()
+        for first, second in (("plain", "plain again"), ("expandable", "expandable again")):
+            if first in CHOSEN_WAYS and second in CHOSEN_WAYS:
+                one, other = (leaves(results[name, way][1]) for way in (first, second))
+                racing |= {group_of(path) for path in one.keys() | other.keys()
+                           if one.get(path, self) != other.get(path, self)}
+        return racing
+
+    def differences(self, name, outcome, said, plain, racing):
+        """What differs from a plain run and did not differ between plain runs."""
+        ours, theirs = leaves(said), leaves(plain)
         found = [] if outcome.returncode == 0 else [f"exit status {outcome.returncode}: {outcome.err[-1500:]}"]
         found += [f"{path}: {str(ours.get(path))[:200]} beside {str(theirs.get(path))[:200]}"
                   for path in sorted(ours.keys() | theirs.keys())
                   if group_of(path) not in racing and not (name in RACING and RACING_FIGURES.search(path))
                   and ours.get(path, self) != theirs.get(path, self)]
-        return found, sorted(racing)
+        return found
 
     def test_programs(self):
         wrong, count = [], 0
@@ -93,14 +101,14 @@ class Programs(GpuCase):
             runs = {(name, way): pool.submit(self.run_way, name, way) for name in CHOSEN for way in CHOSEN_WAYS}
             results = {key: run.result() for key, run in runs.items()}
         for name in CHOSEN:
+            racing = self.racing_groups(results, name)
             for way in CHOSEN_WAYS:
                 outcome, said = results[name, way]
-                plain, again = ((results[name, one] for one in WAYS[way][2]) if WAYS[way][2] else
-                                ((outcome, said), (outcome, said)))
-                found, racing = self.differences(name, outcome, said, plain[1], again[1])
+                plain = results[name, WAYS[way][2][0]][1] if WAYS[way][2] else said
+                found = self.differences(name, outcome, said, plain, racing)
                 lines = [line for line in outcome.err.splitlines() if line.startswith("varve: ")]
                 count += not found
-                figure("program", program=name, way=way, differences=found[:20], racing=racing, said=lines)
+                figure("program", program=name, way=way, differences=found[:20], racing=sorted(racing), said=lines)
                 wrong += [f"{name}, {way}: {text}" for text in found]
         figure("programs", equal=count, of=len(CHOSEN) * len(CHOSEN_WAYS))
         self.assertEqual(wrong, [])

@@ -102,10 +102,11 @@ def bfloat16(arguments, model, inputs):
 def llama(arguments):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    layers, hidden, batch, length = (2, 64, 2, 32) if arguments.tiny else (12, 768, 8, 512)
+    layers, hidden, batch, length = (2, 64, 2, 32) if arguments.tiny else (12, 1024, 8, 1024)
     model = LlamaForCausalLM(LlamaConfig(vocab_size=32000, hidden_size=hidden, intermediate_size=hidden * 11 // 4,
                                          num_hidden_layers=layers, num_attention_heads=hidden // 32,
-                                         num_key_value_heads=hidden // 64)).to(arguments.device)
+                                         num_key_value_heads=hidden // 64, attn_implementation="eager"))
+    model = model.to(arguments.device)
     tokens = torch.randint(0, 32000, (batch, length), generator=torch.Generator().manual_seed(arguments.seed))
     tokens = tokens.to(arguments.device)
 
@@ -121,7 +122,7 @@ def vit(arguments):
 
     model = timm.create_model("vit_tiny_patch16_224" if arguments.tiny else "vit_small_patch16_224")
     generator = torch.Generator().manual_seed(arguments.seed)
-    images = torch.randn(2 if arguments.tiny else 64, 3, 224, 224, generator=generator).to(arguments.device)
+    images = torch.randn(2 if arguments.tiny else 256, 3, 224, 224, generator=generator).to(arguments.device)
     return bfloat16(arguments, model.to(arguments.device), images)
 
 

@@ -228,6 +228,7 @@ enum {
     ENTRY_DATABASE = 4, /* or what SQLite keeps beside it */
     ENTRY_OUTSIDE = 8,  /* known in the recording directory itself only */
     ENTRY_FOLDER = 16,
+    ENTRY_PIPE = 32,
 };
 
 /* In the order in which they are removed: a folder without the lock is not taken for a recording any more. */
@@ -241,7 +242,7 @@ static const struct {
     {"live.json", ENTRY_SCRAP | ENTRY_FRAME},
     {"live.json.new", ENTRY_SCRAP | ENTRY_FRAME},
     {ATTACH_VARIABLES, ENTRY_SCRAP | ENTRY_FRAME},
-    {ATTACH_TORCH_ASK, ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_TORCH_ASK, ENTRY_SCRAP | ENTRY_FRAME | ENTRY_PIPE},
     {ATTACH_TORCH_ANSWER, ENTRY_SCRAP | ENTRY_FRAME},
     {ATTACH_TORCH_ANSWER ".tmp", ENTRY_SCRAP | ENTRY_FRAME},
     {"allocations", ENTRY_SCRAP},
@@ -504,6 +505,13 @@ static DIR *recording_directory_list(int fd)
     return folder;
 }
 
+static bool is_as_made(const struct stat *status, unsigned traits)
+{
+    return (traits & ENTRY_FOLDER) != 0
+               ? is_our_folder(status)
+               : recording_directory_is_ours(status, (traits & ENTRY_PIPE) != 0 ? S_IFIFO : S_IFREG);
+}
+
 /* What a recording has names for must be what a recording makes; what else lies there is not touched.
  * `*has_data`: there is something to be recovered. */
 static int check_entries(const struct session_directory *directory, int fd, bool *has_data,
@@ -516,9 +524,8 @@ static int check_entries(const struct session_directory *directory, int fd, bool
         const unsigned traits = traits_of(entry->d_name);
         const bool is_known = traits != 0 && ((traits & ENTRY_OUTSIDE) == 0 || fd == directory->fd);
         struct stat status;
-        if (is_known && (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-                         ((traits & ENTRY_FOLDER) != 0 ? !is_our_folder(&status)
-                                                       : !recording_directory_is_ours(&status, S_IFREG)))) {
+        if (is_known &&
+            (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !is_as_made(&status, traits))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,
                                       "%s: %s in it is a link, or not a file of this user alone: nothing was "
                                       "changed",
