@@ -29,6 +29,8 @@ BUILDS = {
     "runtime_static": ("record_runtime.cu",),
     "runtime_shared": ("record_runtime.cu", "-cudart", "shared"),
     "runtime_own": ("record_runtime.cu", "--default-stream", "per-thread"),
+    "steady_static": ("record_steady.cu",),
+    "steady_shared": ("record_steady.cu", "-cudart", "shared"),
     "driver_linked": ("record_driver.c", "-DWAY=0", "-lcuda", "-cudart", "none"),
     "driver_dlsym": ("record_driver.c", "-DWAY=1", "-ldl", "-cudart", "none"),
     "driver_address": ("record_driver.c", "-DWAY=2", "-ldl", "-cudart", "none"),
@@ -173,6 +175,28 @@ class Record(recording.Case):
         """Nothing to assert: what the driver answers, for the table of versions."""
         outcome = recording.run([os.path.join(folder, "driver_dlsym"), "addresses"], env=environment())
         print(outcome.out.strip())
+
+
+class Attach(recording.AttachCase):
+    """A program that runs already: what it does from then on, without a gap."""
+
+    def check(self, name):
+        process = self.begin(os.path.join(folder, name), self.folder, env=environment())
+        for number in (1, 2):
+            self.path = os.path.join(self.folder, f"{number}.db")
+            self.varve("attach", "--cuda", "--for", "0.3", "-o", self.path, str(process.pid))
+            self.open()
+            sizes = [size for size, in self.sql("SELECT size FROM events WHERE kind = 'dev_alloc' ORDER BY seq")]
+            self.assertGreater(len(sizes), 2)
+            self.assertEqual(sizes, list(range(sizes[0], sizes[0] + len(sizes))))
+            self.assertEqual(self.sql("SELECT count(*), count(uuid) FROM device"), [(1, 1)])
+        self.assertEqual(self.quit(process)[0], "rounds")
+
+    def test_static(self):
+        self.check("steady_static")
+
+    def test_shared(self):
+        self.check("steady_shared")
 
 
 def main():
