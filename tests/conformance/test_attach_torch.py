@@ -126,6 +126,15 @@ class AttachTorch(recording.AttachCase):
         self.varve("recover", self.path + ".d")
         self.assert_part(answer["log"])
 
+    def test_no_python(self):
+        """A program that has PyTorch's libraries alone."""
+        process = self.begin(recording.program("attach_target"), self.folder, "1", env={
+            **os.environ, "LD_PRELOAD": FAKE_LIBRARY})
+        self.assertIn("no Python runs in it", self.record(process, "trace.db", seconds="0.1").err)
+        self.touch("begin")
+        self.touch("end")
+        self.assertIn("errors 0", " ".join(self.quit(process)))
+
     def test_no_torch(self):
         process = self.begin(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(100)")
         self.path = os.path.join(self.folder, "trace.db")

@@ -15,6 +15,7 @@
 /* There, of that code: a FIFO that it reads, whose end ends it, and a file with what has come of it. */
 #define ATTACH_TORCH_ASK "torch.ask"
 #define ATTACH_TORCH_ANSWER "torch.answer"
+#define ATTACH_TORCH_NO_PYTHON "no python" /* the answer where that code can't run */
 
 enum attach_answer {
     ATTACH_DONE = 1,

@@ -31,6 +31,7 @@ static const struct {
     {ENDED "on", "", true},
     {ENDED "theirs", "the program keeps PyTorch's history itself: the trace has what it has asked for", true},
     {ENDED "waits", "CUDA was not started in it: PyTorch has no history", false},
+    {ATTACH_TORCH_NO_PYTHON, "no Python runs in it, by which PyTorch's history is switched on", false},
     {"absent", "its PyTorch has no CUDA, or keeps no history", false},
 };
 
@@ -77,8 +78,7 @@ static bool answer_read(const struct attach_torch *torch, char *text, size_t byt
 /* Nothing more comes after it. */
 static bool is_last(const char *answer)
 {
-    return strncmp(answer, ENDED, strlen(ENDED)) == 0 || strcmp(answer, "absent") == 0 ||
-           strncmp(answer, "failed", 6) == 0;
+    return answer[0] != '\0' && strcmp(answer, "begun") != 0;
 }
 
 static bool remark_on(const char *answer, struct varve_message *remark_out)

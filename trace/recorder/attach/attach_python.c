@@ -7,8 +7,10 @@
 #include "trace/recorder/attach/attach_python.h"
 #include "trace/guest/elf_symbol.h"
 #include "trace/guest/guest_memory.h"
+#include "base/syscall.h"
 #include "trace/format/attach_format.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -141,12 +143,31 @@ static void *thread_main(void *context)
     return NULL;
 }
 
+/* The collector would wait for it. */
+static void answer_for_python(const char *directory, struct errand *errand)
+{
+    static const char answer[] = ATTACH_TORCH_NO_PYTHON;
+    recorder_format(errand->path, sizeof(errand->path), "%s/" ATTACH_TORCH_ANSWER, directory);
+    const int fd = recorder_sys_open(errand->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        recorder_sys_write(fd, answer, sizeof(answer) - 1);
+        recorder_sys_close(fd);
+    }
+}
+
 void attach_python_begin(const char *directory)
 {
     struct errand *errand = recorder_map(sizeof(*errand));
     pthread_t thread;
-    if (errand != NULL && (!read_errand(errand, directory) || !running_python_find(&errand->python) ||
-                           pthread_create(&thread, NULL, thread_main, errand) != 0)) {
-        recorder_unmap(errand, sizeof(*errand));
+    if (errand == NULL) {
+        return;
     }
+    const bool is_asked = read_errand(errand, directory);
+    if (is_asked && running_python_find(&errand->python) && pthread_create(&thread, NULL, thread_main, errand) == 0) {
+        return;
+    }
+    if (is_asked) {
+        answer_for_python(directory, errand);
+    }
+    recorder_unmap(errand, sizeof(*errand));
 }
