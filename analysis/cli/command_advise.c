@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve advise`: which settings of PyTorch's allocator would have helped a recorded program, and whether it fits on a
- * device of a given size. Options and the two ways to print; the search is whatif/advise_search.c's, what does not fit
- * is whatif/capacity_search.c's.
+ * `varve advise`: which settings of PyTorch's allocator would have helped a recorded program, or one that runs, and
+ * whether it fits on a device of a given size. Options and the two ways to print; the search is
+ * whatif/advise_search.c's, what does not fit is whatif/capacity_search.c's.
  */
 #include "analysis/history/history_read.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/cli/attached_history.h"
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/base/number_format.h"
@@ -27,14 +28,23 @@
 #define SITES_SHOWN 8
 #define SETTINGS_MAX (1 + ADVISE_PICKS_MAX)
 
+#define ATTACHED_NS INT64_C(20000000000) /* dozens of steps of most trainings */
+
 struct values {
     int64_t memory_limit, capacity;
+    int64_t attach_pid; /* 0: a trace */
+    int64_t for_ns;     /* negative: not given */
     bool json;
 };
 
-static const struct values defaults = {0};
+static const struct values defaults = {.for_ns = -1};
 
 static const struct option_spec options[] = {
+    {"attach", 0, OPTION_INTEGER, "PID",
+     "of the training that runs as process PID, in place of a trace: its requests from now on",
+     offsetof(struct values, attach_pid), 1, INT32_MAX, NULL},
+    {"for", 0, OPTION_SECONDS, "SECONDS", "with --attach: for so long (default: 20), or until Ctrl-C",
+     offsetof(struct values, for_ns), 0, 0, NULL},
     {"capacity", 0, OPTION_BYTES, "BYTES",
      "memory of the GPU that it is to run on: does it fit, and under which settings (default: enough)",
      offsetof(struct values, capacity), 1, INT64_MAX, NULL},
@@ -593,21 +603,49 @@ static int answer_history(struct command_context *context, const struct values *
     return 0;
 }
 
+static const char *command_advise_check(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+    return values->for_ns >= 0 && values->attach_pid == 0 ? "--for is for --attach" : NULL;
+}
+
+/* Of the trace, or of the process: 0, or EXIT_STATUS_FAILED with the reason said. */
+static int command_advise_read(struct command_context *context, const struct values *values, const char *path,
+                               struct history **history_out, struct progress *progress)
+{
+    struct varve_message message = {""};
+    if (values->attach_pid != 0) {
+        return attached_history_read(context, (int32_t)values->attach_pid,
+                                     values->for_ns >= 0 ? values->for_ns : ATTACHED_NS, history_out);
+    }
+    if (history_read(path, history_out, progress, &message) != VARVE_OK) {
+        progress_end(progress);
+        return command_fail(context, "%s", message.text);
+    }
+    return 0;
+}
+
 static int command_advise_run(struct command_context *context, const void *values_untyped,
                               const struct operands *operands)
 {
-    struct answer answer = {.path = operands->items[0]};
-    struct varve_message message = {""};
+    const struct values *values = values_untyped;
+    struct answer answer = {0};
+    char process[32];
+    if ((values->attach_pid != 0) == (operands->count > 0)) {
+        return command_fail(context, "give either a TRACE or --attach PID");
+    }
+    snprintf(process, sizeof(process), "process %" PRId64, values->attach_pid);
+    answer.path = operands->count > 0 ? operands->items[0] : process;
     struct progress progress;
     command_progress(context, &progress, false);
     struct history *history;
-    if (history_read(answer.path, &history, &progress, &message) != VARVE_OK) {
-        progress_end(&progress);
-        return command_fail(context, "%s", message.text);
+    int status = command_advise_read(context, values, answer.path, &history, &progress);
+    if (status != 0) {
+        return status;
     }
     answer.history = history;
     command_say_inferred(context, answer.path, history);
-    int status = answer_history(context, values_untyped, &answer, &progress);
+    status = answer_history(context, values, &answer, &progress);
     progress_end(&progress);
     capacity_load_free(&answer.load);
     history_free(history);
@@ -616,10 +654,12 @@ static int command_advise_run(struct command_context *context, const void *value
 
 const struct command command_advise = {
     .name = "advise",
-    .arguments = "TRACE",
+    .arguments = "[TRACE]",
     .summary = "settings of PyTorch's allocator that would have helped, and does it fit on a GPU",
     .purpose =
-        "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Its requests are replayed "
+        "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. With --attach it is a "
+        "training that runs, whose history PyTorch keeps for that time, as by varve attach --torch; it goes on, and "
+        "nothing is left of the recording. Requests are replayed "
         "under many settings: expandable_segments, max_split_size_mb by the sizes that occur, "
         "roundup_power2_divisions, garbage_collection_threshold where there is a limit, per_process_memory_fraction "
         "with --capacity, and pairs of what did best. At most three that help are printed: the line to set, what it "
@@ -627,12 +667,13 @@ const struct command command_advise = {
         "the program fits on a GPU of that size, by how much it misses, and which call sites' memory would have to go.",
     .examples = "  varve advise snapshot.pickle\n"
                 "  varve advise --capacity 24G snapshot.pickle.xz\n"
-                "  varve advise --json run.db\n",
+                "  varve advise --json run.db\n"
+                "  varve advise --attach 4711 --for 30 --capacity 80G    # a training that runs\n",
     .options = options,
     .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
     .operands_max = 1,
+    .check = command_advise_check,
     .run = command_advise_run,
 };

@@ -101,25 +101,15 @@ static void command_attach_print_summary(FILE *err, int32_t pid, const struct va
     report_result_size(err, result);
 }
 
-/* Said in any case: it is not what the command is for. */
-static void print_hooked(FILE *err, const struct varve_collect_result *result)
-{
-    if (result->hooked_count == 1) {
-        command_say(err, "varve: the recorder is still inside: %s; varve detach %d tries again\n",
-                    result->hooked_why.text, result->hooked_pid);
-    } else if (result->hooked_count > 1) {
-        command_say(err, "varve: the recorder is still inside %s processes: %s; varve detach %d tries again\n",
-                    COUNT(result->hooked_count), result->hooked_why.text, result->hooked_pid);
-    }
-}
-
 /* Without a word about it: the heap, and CUDA if the program uses it. */
 static void command_attach_choose(const struct values *values, struct varve_collect_options *collect)
 {
     const bool is_named = values->heap || values->cuda || values->torch;
     collect->heap = values->heap || !is_named;
-    collect->cuda = values->cuda || values->torch || !is_named;
-    collect->torch = values->torch ? VARVE_TORCH_OBSERVE : VARVE_TORCH_OFF;
+    collect->cuda = values->cuda || !is_named;
+    if (values->torch) {
+        recording_observe_torch(collect);
+    }
 }
 
 static int command_attach_run(struct command_context *context, const void *values_untyped,
@@ -156,7 +146,7 @@ static int command_attach_run(struct command_context *context, const void *value
     if (!values->recording.quiet) {
         command_attach_print_summary(context->err, collect.attach_pid, &result, history);
     }
-    print_hooked(context->err, &result);
+    recording_say_hooked(context->err, &result);
     return 0;
 }
 

@@ -32,14 +32,14 @@ int imported_read(const char *path, struct history **history_out, struct progres
     return is_one ? history_read_pytorch(path, history_out, progress, message) : VARVE_OK;
 }
 
-static int imported_folder(struct imported *imported, struct varve_message *message)
+int imported_folder_make(char *folder, size_t bytes, struct varve_message *message)
 {
     const char *parent = getenv("TMPDIR");
     char path[4096 + 16];
     snprintf(path, sizeof(path), "%.4000s/varve.db", parent != NULL && parent[0] != '\0' ? parent : "/tmp");
-    int error = varve_publish_folder_make(path, true, imported->folder, sizeof(imported->folder), message);
+    int error = varve_publish_folder_make(path, true, folder, bytes, message);
     if (error != VARVE_OK) {
-        imported->folder[0] = '\0';
+        folder[0] = '\0';
     }
     return error;
 }
@@ -51,7 +51,7 @@ int imported_take(struct history *history, const char *path, struct imported *im
     struct import_result ignored;
     char database[sizeof(imported->folder) + 16];
     *imported = (struct imported){NULL, ""};
-    int error = imported_folder(imported, message);
+    int error = imported_folder_make(imported->folder, sizeof(imported->folder), message);
     snprintf(database, sizeof(database), "%s/imported.db", imported->folder);
     VARVE_THEN(error, import_pytorch_begin(history, path, database, false, progress, &ignored, &writer, message));
     history_free(history);

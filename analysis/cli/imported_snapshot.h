@@ -19,6 +19,9 @@ struct imported {
     char folder[4096];         /* of this command alone; "": none */
 };
 
+/// A folder below TMPDIR for this command alone, with its name in `folder`; "" on an error. The caller owes
+/// varve_publish_folder_remove. Errors: those of varve_publish_folder_make.
+int imported_folder_make(char *folder, size_t bytes, struct varve_message *message);
 /// A regular file that begins as the pickles of PyTorch do, compressed or not. `history_out`: what it holds; NULL:
 /// it begins otherwise. Owner: the caller, by history_free. Errors: those of history_read_pytorch.
 int imported_read(const char *path, struct history **history_out, struct progress *progress,

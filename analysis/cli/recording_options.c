@@ -2,6 +2,7 @@
 #include "analysis/cli/recording_options.h"
 
 #include "analysis/base/component_find.h"
+#include "analysis/base/number_format.h"
 #include "analysis/cli/process_end.h"
 #include "trace/record.h"
 
@@ -67,4 +68,21 @@ bool recording_begin(struct command_context *context, const struct recording_opt
     collect->progress_context = &recording->progress;
     collect->interrupted = process_end_interrupted;
     return true;
+}
+
+void recording_observe_torch(struct varve_collect_options *collect)
+{
+    collect->cuda = true;
+    collect->torch = VARVE_TORCH_OBSERVE;
+}
+
+void recording_say_hooked(FILE *err, const struct varve_collect_result *result)
+{
+    if (result->hooked_count == 1) {
+        command_say(err, "varve: the recorder is still inside: %s; varve detach %d tries again\n",
+                    result->hooked_why.text, result->hooked_pid);
+    } else if (result->hooked_count > 1) {
+        command_say(err, "varve: the recorder is still inside %s processes: %s; varve detach %d tries again\n",
+                    COUNT(result->hooked_count), result->hooked_why.text, result->hooked_pid);
+    }
 }

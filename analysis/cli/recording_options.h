@@ -88,5 +88,9 @@ struct recording {
 /// to come.
 bool recording_begin(struct command_context *context, const struct recording_options *options,
                      struct recording *recording, struct varve_collect_options *collect);
+/// What `varve attach --torch` adds: PyTorch's own history, and what its allocator asks the driver for.
+void recording_observe_torch(struct varve_collect_options *collect);
+/// If processes could not be let go of: a line that says so. Of every command that attaches, whatever it is asked for.
+void recording_say_hooked(FILE *err, const struct varve_collect_result *result);
 
 #endif

@@ -7,6 +7,7 @@ on: what is recorded is a part of what the program did, without a gap, and PyTor
 import glob
 import json
 import os
+import signal
 import sqlite3
 import sys
 import time
@@ -17,7 +18,7 @@ from torch_shim import FAKE, FAKE_LIBRARY  # noqa: E402
 
 PROGRAM = os.path.join(recording.ROOT, "tests", "programs", "python", "torch_steady.py")
 EVENTS = "SELECT kind, addr, requested FROM events WHERE kind IN ('alloc', 'free_requested', 'free_completed') " \
-         "ORDER BY seq"
+         "AND cause IS NOT 'inherited' ORDER BY seq"
 
 
 class AttachTorch(recording.AttachCase):
@@ -31,11 +32,14 @@ class AttachTorch(recording.AttachCase):
         self.assertEqual((outcome.returncode, outcome.err), (0, ""), outcome)
         return recording.json_lines(outcome.out)[-1]
 
-    def history(self):
+    def history_path(self):
         """Of the program's only process."""
         found = glob.glob(self.path.removesuffix(".db") + ".torch.*.db")
         self.assertEqual(len(found), 1, os.listdir(self.folder))
-        return sqlite3.connect(found[0])
+        return found[0]
+
+    def history(self):
+        return sqlite3.connect(self.history_path())
 
     def record(self, process, name, *options, seconds="0.4"):
         self.path = os.path.join(self.folder, name)
@@ -135,11 +139,55 @@ class AttachTorch(recording.AttachCase):
         self.touch("end")
         self.assertIn("errors 0", " ".join(self.quit(process)))
 
+    def interrupted(self, collector, process):
+        """What the collector has, and says, of all steps of the process."""
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        collector.send_signal(signal.SIGINT)
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        return outcome
+
+    def test_advise(self):
+        """The same as of the history that is kept, and nothing else is left."""
+        places = os.path.join(self.folder, "places")
+        os.mkdir(places)
+        process = self.training("steps")
+        advising = recording.start([recording.VARVE, "advise", "--json", "--attach", str(process.pid), "--for", "1000"],
+                                   env={**os.environ, "TMPDIR": places})
+        self.addCleanup(recording.kill_group, advising)
+        outcome = self.interrupted(advising, process)
+        self.assertEqual((outcome.err, os.listdir(places)), ("", []))
+        found = json.loads(outcome.out)
+        self.assertEqual(found.pop("trace"), f"process {process.pid}")
+        self.assert_restored(self.answer(process))
+        os.unlink(os.path.join(self.folder, "quit"))
+
+        process = self.training("steps")
+        self.path = os.path.join(self.folder, "trace.db")
+        self.interrupted(self.attach(process.pid, "--torch"), process)
+        self.answer(process)
+        kept = json.loads(self.varve("advise", "--json", self.history_path()).out)
+        del kept["trace"]
+        for answer in (found, kept):  # which is time
+            self.assertGreater(answer.pop("duration_ns"), 0)
+        self.assertEqual(found["largest_request"], 512 + 6)
+        self.assertEqual(found, kept)
+
+    def test_advise_without_history(self):
+        process = self.training("late")
+        self.path = os.path.join(self.folder, "trace.db")
+        outcome = self.varve("advise", "--attach", str(process.pid), "--for", "0.1", status=2)
+        self.assertEqual((outcome.out, outcome.err), (
+            "", f"varve advise: process {process.pid}: CUDA was not started in it: PyTorch has no history\n"))
+        self.answer(process)
+
     def test_no_torch(self):
         process = self.begin(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(100)")
         self.path = os.path.join(self.folder, "trace.db")
         outcome = self.varve("attach", "--torch", "-o", self.path, str(process.pid), status=2)
         self.assertEqual(outcome.err, f"varve attach: process {process.pid} has no PyTorch loaded\n")
+        outcome = self.varve("advise", "--attach", str(process.pid), status=2)
+        self.assertEqual(outcome.err, f"varve advise: process {process.pid} has no PyTorch loaded\n")
 
 
 if __name__ == "__main__":

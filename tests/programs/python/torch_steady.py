@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training of the fake torch that runs until a file "quit" lies in the folder given: what of it is asked for of the
-allocator, and in which state PyTorch is at the end, as JSON. After "start" the second argument may say that CUDA starts
-late, that the program keeps the history itself, or that it allocates in backward()."""
+allocator, and in which state PyTorch is at the end, as JSON. Further arguments may say that CUDA starts late, that the
+program keeps the history itself, that it allocates in backward(), or that it does STEPS steps and no more, which it
+says, once its history is kept."""
 
 import json
 import os
@@ -12,6 +13,7 @@ import time
 import torch
 
 FOLDER, MODES = sys.argv[1], sys.argv[2:]
+STEPS = 100
 log = []
 
 
@@ -53,6 +55,12 @@ def in_backward(live):
     torch._C.frames = frames
 
 
+def goes_on(number):
+    if "steps" in MODES:
+        return number < STEPS and torch._C.is_recording
+    return "late" not in MODES or is_there("cuda")
+
+
 def main():
     before, live, number = state(), [], 0
     if "late" not in MODES:
@@ -61,9 +69,11 @@ def main():
         torch.cuda.memory._record_memory_history("all")
     print("ready", flush=True)
     while not is_there("quit"):
-        if "late" not in MODES or is_there("cuda"):
+        if goes_on(number):
             step(number, live)
             number += 1
+            if "steps" in MODES and number == STEPS:
+                print("stepped", flush=True)
         else:
             time.sleep(0.01)
     print(json.dumps({"log": log, "before": before, "after": state()}))

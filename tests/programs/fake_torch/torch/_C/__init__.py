@@ -79,6 +79,8 @@ current = native
 if c10:
     pointer.value = address_of(native)
 history, blocks, benchmark, is_recording = [], {}, False, False
+BASE, SPACE, SEGMENT = 0x7F0000000000, 0x2000, 1 << 21  # of blocks, which never come back to an address
+reached = BASE
 
 
 def _cuda_customAllocator(alloc, free):
@@ -144,8 +146,27 @@ def only_native(name):
     return function
 
 
-def snapshot():
-    return {"segments": [], "device_traces": [list(history)], "external_annotations": [], "allocator_settings": {}}
+def segment():
+    """The one that all blocks are in, as if it had been there from the beginning."""
+    parts, at, end = [], BASE, BASE + (reached - BASE) // SEGMENT * SEGMENT + SEGMENT
+    for address, (size, _, its_frames) in [*sorted(blocks.items()), (end, (0, 0, ()))]:
+        if address > at:
+            parts.append({"address": at, "size": address - at, "requested_size": 0, "state": "inactive", "frames": []})
+        if size > 0:
+            at = address + -(-size // 512) * 512
+            parts.append({"address": address, "size": at - address, "requested_size": size,
+                          "state": "active_allocated", "frames": list(its_frames)})
+    live = [part for part in parts if part["requested_size"]]
+    in_use = sum(part["size"] for part in live)
+    return {"device": 0, "address": BASE, "total_size": end - BASE, "allocated_size": in_use, "active_size": in_use,
+            "requested_size": sum(part["requested_size"] for part in live), "stream": 0, "segment_type": "small",
+            "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": parts}
+
+
+def snapshot(with_history=True):
+    return {"segments": [segment()] if blocks and "segments" not in FAKES else [],
+            "device_traces": [list(history) if with_history else []], "external_annotations": [],
+            "allocator_settings": {}}
 
 
 def pickled(size):
@@ -159,7 +180,7 @@ def answer(name, arguments):
     if name in ("_cuda_memoryStats", "_accelerator_getDeviceStats"):
         return {"allocation": {"all": {"current": len(blocks)}}, "num_ooms": 0}
     if name == "_cuda_memorySnapshot":
-        return snapshot()
+        return snapshot(with_history=arguments[0] is None or all(arguments[0][2:]))
     if name == "_cuda_isHistoryEnabled":
         return is_recording
     if name in ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy") and not native.is_initialised:
@@ -224,26 +245,27 @@ def _cuda_emptyCache():
 
 
 def _cuda_cudaCachingAllocator_raw_alloc(size, stream):
+    global reached
     if current is not native:
         address = current.alloc(size, 0, stream)
     else:
-        address = 0x7F0000000000 + 0x200 * next(numbers)
+        address = reached = BASE + SPACE * next(numbers)
         if "segments" in FAKES:
-            note("segment_alloc", address, 0x200, stream)
+            note("segment_alloc", address, SPACE, stream)
         note("alloc", address, size, stream, frames)
-    blocks[address] = (size, stream)
+    blocks[address] = (size, stream, frames)
     return address
 
 
 def _cuda_cudaCachingAllocator_raw_delete(address):
-    size, stream = blocks.pop(address)
+    size, stream, _ = blocks.pop(address)
     if current is not native:
         current.free(address, size, 0, stream)
     else:
         for action in ("free_requested", "free_completed"):
             note(action, address, size, stream)
         if "segments" in FAKES:
-            note("segment_free", address, 0x200, stream)
+            note("segment_free", address, SPACE, stream)
 
 
 def _graph_pool_handle():
