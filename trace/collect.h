@@ -174,6 +174,17 @@ enum varve_watch_state varve_watch_state(const struct varve_watch *watch);
 /// The newest figures: that document, JSON of `*bytes_out` bytes. Owner: the caller, by free. NULL: there are none now.
 /// From whom they are is checked, what they are is not.
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out);
+
+/* What PyTorch has in the process that `varve attach --torch` records. */
+struct varve_watch_torch {
+    char path[4096 + 32]; /* of its snapshot, without a history */
+    uint64_t bytes;       /* 0: this PyTorch makes none without its history */
+    int64_t written_ns;   /* by CLOCK_REALTIME: another number, another snapshot */
+    int64_t age_ns;       /* since then */
+};
+
+/// The newest snapshot; they come once a second or less often. False: there is none now.
+bool varve_watch_torch(const struct varve_watch *watch, struct varve_watch_torch *torch_out);
 const char *varve_watch_directory(const struct varve_watch *watch); /* absolute */
 void varve_watch_close(struct varve_watch *watch);
 

@@ -5,9 +5,9 @@
  */
 #include "analysis/cli/attached_history.h"
 
-#include "analysis/cli/imported_snapshot.h"
 #include "analysis/cli/recording_options.h"
 #include "analysis/history/history_read.h"
+#include "analysis/import/imported_snapshot.h"
 #include "base/error.h"
 #include "base/publish.h"
 #include "trace/collect.h"

@@ -6,9 +6,9 @@
 #include "analysis/cli/command.h"
 
 #include "analysis/analysis.h"
-#include "analysis/cli/imported_snapshot.h"
 #include "analysis/cli/options.h"
 #include "analysis/history/history_read.h"
+#include "analysis/import/imported_snapshot.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"

@@ -22,8 +22,8 @@ static const struct {
     const char *name, *columns;
 } tables[] = {
     {"recording", /* one row; is_over: no event will follow; waiting: in rings, not taken yet */
-     "number command pid is_over duration_ns events events_per_s waiting lost rss_bytes processes processes_running"
-     " threads"},
+     "number command pid attached_pid is_over duration_ns events events_per_s waiting lost rss_bytes processes"
+     " processes_running threads"},
     {"total", "domain device allocations frees bytes live_allocations live_bytes peak_bytes peak_allocations peak_ns"
               " temporary failed allocations_per_s bytes_per_s"},
     {"allocator", /* caching allocators; cached: of segments without any block in use */
@@ -32,14 +32,18 @@ static const struct {
     {"callsite_total", /* those that lead in their domain by live bytes, bytes, or bytes since the moment before */
      "callsite_id domain user_function user_file user_line user_module function file line module is_named allocations"
      " frees bytes live_allocations live_bytes peak_allocations peak_bytes temporary allocations_per_s bytes_per_s"},
+    {"torch", /* a row if PyTorch was asked for its memory (top_torch.c); is_seen: rows of it are in other tables */
+     "age_ns is_seen"},
 };
 
-static void figures_table_make(struct database *figures, const char *name, const char *columns, const char *document)
+/* `verb`: what becomes of the rows, up to the name of the table. */
+static void figures_table_fill(struct database *figures, const char *verb, const char *name, const char *columns,
+                               const char *document)
 {
     char *sql = NULL;
     size_t bytes = 0;
     FILE *text = memory_stream(&sql, &bytes);
-    fprintf(text, "CREATE TEMP TABLE %s AS SELECT ", name);
+    fprintf(text, "%s SELECT ", verb);
     for (const char *column = columns; *column != '\0';) {
         const int length = (int)strcspn(column, " ");
         fprintf(text, "%sjson_extract(value, '$.%.*s') AS %.*s", column == columns ? "" : ", ", length, column, length,
@@ -82,11 +86,22 @@ static int tables_make(struct database *figures, const char *document, struct va
 {
     database_execute(figures, "PRAGMA query_only = 0");
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-        figures_table_make(figures, tables[i].name, tables[i].columns, document);
+        char verb[64];
+        snprintf(verb, sizeof(verb), "CREATE TEMP TABLE %s AS", tables[i].name);
+        figures_table_fill(figures, verb, tables[i].name, tables[i].columns, document);
     }
     database_execute(figures, sql_top_line_total);
     database_execute(figures, "PRAGMA query_only = 1");
     return database_error(figures, message);
+}
+
+void figures_extend(struct database *figures, const char *document)
+{
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        char verb[64];
+        snprintf(verb, sizeof(verb), "INSERT INTO %s", tables[i].name);
+        figures_table_fill(figures, verb, tables[i].name, tables[i].columns, document);
+    }
 }
 
 int figures_open(const char *path, const void *bytes, size_t count, int64_t known, struct database **figures_out,

@@ -13,5 +13,8 @@ struct varve_message;
 /// an error. Owner: the caller, by database_close. Errors: VARVE_ERROR_FORMAT, VERSION, and those of the database.
 int figures_open(const char *path, const void *bytes, size_t count, int64_t known, struct database **figures_out,
                  struct varve_message *message);
+/// More rows, of a document that has arrays of the same names. Between PRAGMA query_only = 0 and 1; errors:
+/// database_error.
+void figures_extend(struct database *figures, const char *document);
 
 #endif

@@ -212,6 +212,23 @@ static void recording_print(FILE *out, struct database *database, const struct p
     cursor_close(&cursor);
 }
 
+/* Of when PyTorch's figures are, if there are any. */
+static void torch_print(FILE *out, struct database *database, const struct page *page)
+{
+    struct cursor cursor;
+    char text[128];
+    cursor_open(&cursor, database, "SELECT is_seen, age_ns FROM torch");
+    if (cursor_next(&cursor)) {
+        snprintf(text, sizeof(text), "PyTorch's blocks are those of %s ago",
+                 format_duration(cursor_integer(&cursor, 1)).text);
+        line_print(out, page,
+                   cursor_integer(&cursor, 0) != 0
+                       ? text
+                       : "PyTorch's blocks can be seen from PyTorch 2.11 on; of this one they come with the database");
+    }
+    cursor_close(&cursor);
+}
+
 #define TOTAL_FROM "total ORDER BY live_bytes DESC, domain, device"
 #define ALLOCATOR_FROM "allocator ORDER BY reserved DESC, pid, device"
 #define PROCESS_FROM "process_total ORDER BY rss_bytes DESC, pid"
@@ -226,6 +243,7 @@ void page_head(FILE *out, struct database *database, const struct page *page)
     if (section_print(out, database, &totals, page, INT64_C(1000)) == 0) {
         line_print(out, page, "nothing was allocated yet");
     }
+    torch_print(out, database, page);
     if (most > 0) {
         section_print(out, database, &allocators, page, all > most ? most : all);
     }
@@ -296,6 +314,10 @@ struct cJSON *page_json(struct database *database, const struct page *page)
     struct cursor cursor;
     cursor_open(&cursor, database, "SELECT * FROM recording");
     json_add(object, "recording",
+             cursor_next(&cursor) ? cursor_json(&cursor, cursor_column_count(&cursor)) : json_null_value());
+    cursor_close(&cursor);
+    cursor_open(&cursor, database, "SELECT * FROM torch");
+    json_add(object, "torch",
              cursor_next(&cursor) ? cursor_json(&cursor, cursor_column_count(&cursor)) : json_null_value());
     cursor_close(&cursor);
     json_add(object, "totals", query_json(database, "SELECT * FROM " TOTAL_FROM, 0));

@@ -43,6 +43,7 @@ int top_refresh(struct top *top, struct varve_message *message)
     top->number = database_integer(figures, "SELECT number FROM recording", 0);
     top->seen++;
     top->is_over = database_integer(figures, "SELECT is_over FROM recording", 0) != 0;
+    torch_now_add(&top->torch, top->watch, figures);
     return database_error(figures, message);
 }
 
@@ -97,6 +98,7 @@ int top_wait(struct top *top, struct varve_message *message)
 
 void top_close(struct top *top)
 {
+    torch_now_free(&top->torch);
     database_close(top->figures);
     varve_watch_close(top->watch);
     *top = (struct top){0};

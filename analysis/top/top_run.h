@@ -7,6 +7,7 @@
 #define VARVE_ANALYSIS_TOP_TOP_RUN_H
 
 #include "analysis/top/top_page.h"
+#include "analysis/top/top_torch.h"
 
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ struct top {
     int64_t number;           /* of their moment */
     int64_t seen;             /* moments since the watch began */
     int is_over;              /* no others will follow */
+    struct torch_now torch;
 };
 
 /// Take figures that are newer than those before. Errors: what was read is none, or cannot be read.

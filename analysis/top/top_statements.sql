@@ -16,3 +16,23 @@ SELECT json_extract(?1, '$.varve_live'), json_extract(?1, '$.recording[0].number
 -- statement sql_top_recording
 SELECT command, pid, duration_ns, events, events_per_s, waiting, lost, rss_bytes, processes, processes_running, threads
     FROM recording
+
+-- statement sql_top_torch
+INSERT INTO torch(age_ns, is_seen) VALUES (?1, ?2)
+
+-- statement sql_top_torch_allocator
+-- Of the database of an imported snapshot, as the next two. The process is the one that is attached to.
+SELECT device, live_segments AS segments, live_reserved AS reserved, live_allocated AS allocated, (SELECT
+    coalesce(sum(e.size), 0) FROM empty_segment e WHERE e.device = d.device) AS cached, 1.0 - CAST(live_allocated AS
+    REAL) / live_reserved AS unused_share FROM device_segment d
+
+-- statement sql_top_torch_callsite_total
+SELECT callsite_id, domain, user_function, user_file, user_line, user_module, function, file, line, module, 1 AS
+    is_named, live_allocations, live_bytes FROM callsite_total WHERE domain = 'block' AND live_allocations > 0
+
+-- statement sql_top_torch_process
+UPDATE allocator SET pid = (SELECT attached_pid FROM recording), rank = (SELECT p.rank FROM process_total p WHERE p.pid
+    = (SELECT attached_pid FROM recording)) WHERE pid IS NULL
+
+-- statement sql_top_torch_total
+SELECT domain, device, live_allocations, live_bytes FROM total WHERE domain = 'block'

@@ -181,6 +181,73 @@ class AttachTorch(recording.AttachCase):
             "", f"varve advise: process {process.pid}: CUDA was not started in it: PyTorch has no history\n"))
         self.answer(process)
 
+    def top(self):
+        return json.loads(self.varve("top", "--json", self.path).out)["figures"]
+
+    def await_text(self, text):
+        recording.wait_until(lambda: text in self.varve("top", "--once", self.path).out, what=text)
+
+    def end(self, collector, process):
+        """The history of a watched process is whole, and PyTorch as it was; the program's answer."""
+        collector.send_signal(signal.SIGINT)
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        answer = self.answer(process)
+        self.assert_part(answer["log"])
+        self.assert_restored(answer)
+        return answer
+
+    def test_top(self):
+        """The blocks that the program has, by its lines, while it is recorded; and none of it if nobody looks."""
+        process = self.training("steps")
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        now = os.path.join(self.path + ".d", "torch.now.pickle")
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        self.assertFalse(os.path.exists(now))
+        figures = recording.wait_until(lambda: (found := self.top())["torch"] and found, what="PyTorch's memory")
+        self.await_text("PyTorch's blocks are those of")
+        recording.wait_until(lambda: not os.path.exists(now), what="the end of what nobody watches")
+        log = self.end(collector, process)["log"]
+
+        live = {}
+        for action, address, size in log:
+            if action == "alloc":
+                live[address] = size
+            elif action == "free_completed":
+                del live[address]
+        self.assertEqual(figures["torch"]["is_seen"], 1)
+        total, = [row for row in figures["totals"] if row["domain"] == "block"]
+        self.assertEqual((total["live_allocations"], total["live_bytes"], total["bytes"], total["peak_bytes"]),
+                         (len(live), sum(live.values()), None, None))
+        allocator, = figures["allocators"]
+        self.assertEqual((allocator["pid"], allocator["device"], allocator["segments"], allocator["allocated"]),
+                         (process.pid, 0, 1, sum(live.values())))
+        self.assertEqual(allocator["reserved"] % (1 << 21), 0)
+        self.assertGreater(allocator["reserved"], max(live) - min(live))
+        self.assertEqual([(line["user_function"], line["user_file"], line["user_line"], line["live_bytes"])
+                          for line in figures["lines"] if line["domain"] == "block"],
+                         [("step", "train.py", 3, sum(live.values()))])
+
+    def test_top_of_older_versions(self):
+        """Which have no snapshots without their history: that is said, and none is made."""
+        process = self.training("steps", FAKE_TORCH_VERSION="2.10.0")
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        figures = recording.wait_until(lambda: (found := self.top())["torch"] and found, what="what PyTorch lacks")
+        self.assertEqual((figures["torch"]["is_seen"], figures["totals"], figures["allocators"]), (0, [], []))
+        self.await_text("from PyTorch 2.11 on")
+        self.assertEqual(self.end(collector, process)["alone"], 0)
+
+    def test_top_of_what_fails(self):
+        process = self.training("steps", FAKE_TORCH="unseen")
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        self.assertIsNone(self.top()["torch"])
+        self.assertGreater(self.end(collector, process)["alone"], 0)
+
     def test_no_torch(self):
         process = self.begin(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(100)")
         self.path = os.path.join(self.folder, "trace.db")

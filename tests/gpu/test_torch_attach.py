@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Costs: 60 s
 """varve attach --torch to a training of the real PyTorch, many times over: the same losses as in a run that nobody
-attached to, totals that are the allocator's own at each step from then on, and PyTorch as it was. How long anything was
-held is printed. VARVE_TEST_ATTACHES (20) is how often."""
+attached to, totals that are the allocator's own at each step from then on, and PyTorch as it was; varve top sees its
+memory meanwhile. How long anything was held is printed. VARVE_TEST_ATTACHES (20) is how often."""
 
 import glob
+import json
 import os
 import re
 import sqlite3
@@ -76,6 +77,30 @@ class TorchAttach(GpuCase, recording.AttachCase):
         self.assertEqual([step[:4] for step in steps], [step[:4] for step in alone["steps"]])
         self.assertEqual(wrong, [])
         self.assertEqual(attached["after"], {**attached["before"], "kept": 0})
+
+    def test_top(self):
+        """What is live and reserved is seen while it is recorded, with lines of the program."""
+        process = self.begin(PYTHON, PROGRAM, self.folder, cwd=self.folder, env=self.environment)
+        self.path = self.file("watched.db")
+        collector = self.attach(process.pid, "--torch")
+
+        def look():
+            figures = json.loads(self.varve("top", "--json", self.path).out)["figures"]
+            return figures if figures["torch"] else None
+
+        figures = recording.wait_until(look, what="PyTorch's memory")
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.touch("quit")
+        self.assertEqual(recording.finish(process).returncode, 0)
+        self.assertEqual(figures["torch"]["is_seen"], 1)
+        allocator, = figures["allocators"]
+        total, = [row for row in figures["totals"] if row["domain"] == "block"]
+        figure("top", age_ms=figures["torch"]["age_ns"] / 1e6, blocks=total["live_allocations"],
+               reserved=allocator["reserved"], allocated=allocator["allocated"])
+        self.assertEqual(allocator["allocated"], total["live_bytes"])
+        self.assertGreater(allocator["reserved"], allocator["allocated"])
+        self.assertIn(PROGRAM, {line["user_file"] for line in figures["lines"]})
 
 
 if __name__ == "__main__":

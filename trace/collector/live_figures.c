@@ -153,6 +153,8 @@ static void recording_put(struct moment *moment, struct collector *collector, bo
                {"processes", collect_processes_announced(collector)}, {"processes_running", collector->processes_alive},
                {"threads", collector->thread_count});
     put_text(moment, "command", command);
+    put_count_if(moment, "attached_pid", collector->directory.control->attached_pid > 0,
+                 (uint64_t)collector->directory.control->attached_pid);
     put_rate(moment, "events_per_s", collector->seq, collector->live.events);
     put_count_if(moment, "rss_bytes", collector->rss.now_bytes != 0, collector->rss.now_bytes);
     put_close(moment, "}]");

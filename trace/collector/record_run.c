@@ -408,6 +408,7 @@ static int record_run_collect(struct recording *recording, struct varve_message 
             return error;
         }
         emit_progress(recording, now_ns);
+        attach_torch_show(&recording->torch, recording->collector.live.number > 0, now_ns);
         bool has_more = moved < ROUND_SMALL && collector_idle(&recording->collector);
         if (moved > 0 || has_more) {
             nap_ns = NAP_MIN_NS;

@@ -16,6 +16,10 @@
 #define ATTACH_TORCH_ASK "torch.ask"
 #define ATTACH_TORCH_ANSWER "torch.answer"
 #define ATTACH_TORCH_NO_PYTHON "no python" /* the answer where that code can't run */
+/* A byte that asks there for the memory as it is, at most one at a time, and what comes of it: a snapshot of PyTorch's
+ * without its history, another file in the place of the one before. Empty: this PyTorch makes none without it. */
+#define ATTACH_TORCH_SHOW 's'
+#define ATTACH_TORCH_NOW "torch.now.pickle"
 
 enum attach_answer {
     ATTACH_DONE = 1,

@@ -19,6 +19,7 @@
  *     ring/counts               struct session_counts, then the slots of the reserve; programs write it
  *     ring/watch                locked by who watches (collector/session/watch.h)
  *     ring/live.json            figures, while somebody does
+ *     variables, torch.…        of an attached process' Python (attach_format.h)
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring_format.h); K = 0 is the shared ring of late events
  *     ring/p<N>.r<K>.spill<M>   its M-th piece: records that did not fit the ring, packed (record_pack.c)

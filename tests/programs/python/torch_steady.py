@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training of the fake torch that runs until a file "quit" lies in the folder given: what of it is asked for of the
-allocator, and in which state PyTorch is at the end, as JSON. Further arguments may say that CUDA starts late, that the
-program keeps the history itself, that it allocates in backward(), or that it does STEPS steps and no more, which it
-says, once its history is kept."""
+allocator, in which state PyTorch is at the end, and how many snapshots without a history there were, as JSON. Further
+arguments may say that CUDA starts late, that the program keeps the history itself, that it allocates in backward(), or
+that it does STEPS steps and no more, which it says, once its history is kept."""
 
 import json
 import os
@@ -76,7 +76,8 @@ def main():
                 print("stepped", flush=True)
         else:
             time.sleep(0.01)
-    print(json.dumps({"log": log, "before": before, "after": state()}))
+    alone = sum(call[0] == "_cuda_memorySnapshot" and call[1] != (None,) for call in torch._C.calls)
+    print(json.dumps({"log": log, "before": before, "after": state(), "alone": alone}))
 
 
 main()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The other side is varve_torch/attached.py. It waits at a FIFO for its end, which it also finds where this process has
- * died, and leaves a line in a file of what has come of it. Called by record_run.c.
+ * died, and leaves a line in a file of what has come of it. Each byte that comes before asks for a snapshot. Called by
+ * record_run.c.
  */
 #include "trace/collector/programs/attach_torch.h"
 
@@ -16,11 +17,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define NAP_NS 2000000L
 #define PATIENCE_NS UINT64_C(60000000000) /* for a Python that lets nobody else run, and for a long history */
+#define SHOW_EVERY_NS UINT64_C(1000000000)
 #define ENDED "ended "
 
 /* What a state of attached.py means for who reads the trace; "": as expected. */
@@ -55,12 +58,34 @@ int attach_torch_prepare(struct attach_torch *torch, const struct session_direct
     int error = variables_write(directory->fd, options, history);
     if (error == VARVE_OK && mkfifoat(directory->fd, ATTACH_TORCH_ASK, 0600) == 0) {
         torch->folder = directory->fd;
-        torch->ask = openat(directory->fd, ATTACH_TORCH_ASK, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        torch->ask = openat(directory->fd, ATTACH_TORCH_ASK, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     }
     return torch->ask >= 0
                ? VARVE_OK
                : varve_message_set(message, VARVE_ERROR_IO, "%s: what Python is to do can't be left there: %s",
                                    directory->path, strerror(errno));
+}
+
+/* Bytes that the program has not taken. */
+static int unheard(const struct attach_torch *torch)
+{
+    int bytes;
+    return ioctl(torch->ask, FIONREAD, &bytes) == 0 ? bytes : 1;
+}
+
+void attach_torch_show(struct attach_torch *torch, bool is_watched, uint64_t now_ns)
+{
+    static const char show = ATTACH_TORCH_SHOW;
+    if (torch->ask < 0 || now_ns < torch->next_ns || (!is_watched && !torch->has_asked)) {
+        return;
+    }
+    torch->next_ns = now_ns + SHOW_EVERY_NS;
+    torch->has_asked = is_watched;
+    if (!is_watched) {
+        unlinkat(torch->folder, ATTACH_TORCH_NOW, 0);
+    } else if (unheard(torch) == 0) {
+        (void)!write(torch->ask, &show, 1);
+    }
 }
 
 /* False: there is none yet. */

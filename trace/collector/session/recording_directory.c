@@ -245,6 +245,8 @@ static const struct {
     {ATTACH_TORCH_ASK, ENTRY_SCRAP | ENTRY_FRAME | ENTRY_PIPE},
     {ATTACH_TORCH_ANSWER, ENTRY_SCRAP | ENTRY_FRAME},
     {ATTACH_TORCH_ANSWER ".tmp", ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_TORCH_NOW, ENTRY_SCRAP | ENTRY_FRAME},
+    {ATTACH_TORCH_NOW ".tmp", ENTRY_SCRAP | ENTRY_FRAME},
     {"allocations", ENTRY_SCRAP},
     {"trace.db-events", ENTRY_SCRAP},
     {"trace.db-rows", ENTRY_SCRAP},

@@ -9,6 +9,7 @@
 
 #include "trace/collector/session/recording_directory.h"
 #include "trace/collector/session/mapped_recordings.h"
+#include "trace/format/attach_format.h"
 #include "trace/format/session_format.h"
 #include "base/error.h"
 #include "base/proc_file.h"
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FILE_WATCH "watch"
@@ -31,6 +33,7 @@
 #define BYTE_WATCHERS 0
 #define BYTE_COLLECTOR 1
 #define LIVE_BYTES_MAX ((off_t)64 << 20)
+#define SECOND_NS INT64_C(1000000000)
 
 static bool lock_byte(int fd, int command, short type, off_t byte, struct flock *lock)
 {
@@ -195,6 +198,24 @@ void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out)
     }
     session_descriptor_close(&fd);
     return bytes;
+}
+
+bool varve_watch_torch(const struct varve_watch *watch, struct varve_watch_torch *torch_out)
+{
+    int fd = session_file_open(&watch->directory, ATTACH_TORCH_NOW, O_RDONLY);
+    struct stat status;
+    struct timespec now;
+    const bool is_there = fd >= 0 && fstat(fd, &status) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0;
+    session_descriptor_close(&fd);
+    if (!is_there) {
+        return false;
+    }
+    snprintf(torch_out->path, sizeof(torch_out->path), "%s/" ATTACH_TORCH_NOW, watch->directory.path);
+    torch_out->bytes = (uint64_t)status.st_size;
+    torch_out->written_ns = (int64_t)status.st_mtim.tv_sec * SECOND_NS + status.st_mtim.tv_nsec;
+    const int64_t age_ns = (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec - torch_out->written_ns;
+    torch_out->age_ns = age_ns > 0 ? age_ns : 0; /* the clock may have been set */
+    return true;
 }
 
 const char *varve_watch_directory(const struct varve_watch *watch)

@@ -2,24 +2,31 @@
 """`varve attach --torch`: PyTorch's own history from now on, in a process that runs already. The recorder's thread runs
 this, with the interpreter's lock, and waits here for the end, without it. Then all is as it was.
 
-The collector writes into the FIFO torch.ask of the recording directory, and its end ends this, too; answers are the
-file torch.answer there. A history of some 100,000 events takes Python a second to make and to write, in which nobody
-else runs: PyTorch writes it itself, and what is missing in it another process adds."""
+The collector has the FIFO torch.ask of the recording directory, and its end ends this, too; answers are the file
+torch.answer there. While somebody watches, each byte in the FIFO asks for the memory as it is, torch.now.pickle. A
+history of some 100,000 events takes Python a second to make and to write, in which nobody else runs: PyTorch writes it
+itself, and what is missing in it another process adds."""
 
 import atexit
 import os
 import pickle
 import subprocess
 import sys
+import time
 
 from .backward_stack import start as publish_stacks
 from .messages import say, unrecorded_environment
 from .native_library import Library
 from .observe import Observer, keeps_history
+from .snapshot_tables import PICKLE_PROTOCOL
+from .versions import snapshot_alone
 
 PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMPLETE = "import sys; sys.path.insert(0, sys.argv[1]); from varve_torch.backward_passes import complete_file; " \
            "complete_file(*sys.argv[2:])"
+
+
+LOCK_SHARE = 50  # times what a snapshot takes of the interpreter's lock pass before the next one
 
 
 class Attached(Observer):
@@ -27,6 +34,7 @@ class Attached(Observer):
         super().__init__(torch)
         self.variables = variables
         self.is_theirs = False  # the program keeps a history itself, which stays as it is
+        self.next_show = 0
 
     def prefix(self):
         return self.variables["VARVE_TORCH_HISTORY"]
@@ -46,6 +54,20 @@ class Attached(Observer):
 
     def state(self):
         return "waits" if self.owner is None else "theirs" if self.is_theirs else "on"
+
+    def show(self, path):
+        """Nobody waits for it, and what can't be shown is left out."""
+        began = time.thread_time()
+        if self.owner != os.getpid() or time.monotonic() < self.next_show:
+            return
+        try:
+            snapshot = snapshot_alone(self.torch)
+            with open(path + ".tmp", "wb") as stream:
+                stream.write(b"" if snapshot is None else pickle.dumps(snapshot, PICKLE_PROTOCOL))
+            os.rename(path + ".tmp", path)
+        except Exception:
+            pass
+        self.next_show = time.monotonic() + LOCK_SHARE * (time.thread_time() - began)
 
     def end(self):
         is_on = self.owner == os.getpid()
@@ -79,6 +101,7 @@ class Attached(Observer):
 class Collector:
     def __init__(self, session):
         self.ask, self.answer_path = os.path.join(session, "torch.ask"), os.path.join(session, "torch.answer")
+        self.now_path = os.path.join(session, "torch.now.pickle")
 
     def answer(self, text):
         try:
@@ -88,12 +111,12 @@ class Collector:
         except OSError:  # nobody is there to read it
             pass
 
-    def wait_for_end(self):
-        """Or for the end of the collector, which may have come already."""
+    def requests(self):
+        """To the end, or that of the collector, which may have come already."""
         descriptor = os.open(self.ask, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.set_blocking(descriptor, True)
-            os.read(descriptor, 1)
+            yield from iter(lambda: os.read(descriptor, 1), b"")
         finally:
             os.close(descriptor)
 
@@ -109,7 +132,8 @@ def run(session, variables):
         try:
             attached.watch()
             collector.answer("begun")
-            collector.wait_for_end()
+            for _ in collector.requests():
+                attached.show(collector.now_path)
         finally:
             state = attached.state()
             attached.end()

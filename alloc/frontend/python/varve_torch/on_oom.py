@@ -13,8 +13,8 @@ import time
 
 from .backward_passes import frames_of
 from .messages import say, unrecorded_environment
-from .snapshot_tables import DEFAULT_POOL, PICKLE_PROTOCOL
-from .versions import has
+from .snapshot_tables import PICKLE_PROTOCOL
+from .versions import snapshot_alone
 
 FILES_MAX = 8
 
@@ -55,7 +55,7 @@ class OnOom:
     def write(self, number, device, requested, free, frame):
         """`frame`: of who asked; a thread of PyTorch's own has none."""
         path = os.path.join(self.folder, f"oom.{os.getpid()}.{number}")
-        snapshot = self.snapshot()
+        snapshot = snapshot_alone(self.torch) or self.torch.cuda.memory._snapshot()
         traces = [[] for _ in range(max(device + 1, len(snapshot["device_traces"])))]
         traces[device] = [{"action": "oom", "device_free": free, "size": requested, "stream": 0,
                            "time_us": time.time_ns() // 1000, "frames": frames_of(frame)}]
@@ -64,12 +64,6 @@ class OnOom:
         os.rename(path + ".tmp", path + ".pickle")
         say(f"out of GPU memory: {path}.pickle has its state; varve oom {path}.pickle")
         self.explain(path)
-
-    def snapshot(self):
-        """Without its history where PyTorch can leave that out: of a long run it takes minutes."""
-        if has(self.torch, "snapshots without their history"):
-            return self.torch._C._cuda_memorySnapshot((*DEFAULT_POOL, False))
-        return self.torch.cuda.memory._snapshot()
 
     def explain(self, path):
         """The shell is gone at once, and what it has started is nobody's child here."""

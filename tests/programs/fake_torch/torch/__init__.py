@@ -2,7 +2,7 @@
 """A torch for tests on machines without a GPU: the modules and functions that alloc/frontend/python touches, with the
 names, the argument order and the rules of PyTorch 2.11's (which of them looks up what, at which moment, and what it
 refuses). FAKE_TORCH is a comma list: no_cuda, hip, initialised, async, no_slot, fails (the import itself raises
-once)."""
+once), unseen (a snapshot without its history fails)."""
 
 import os
 

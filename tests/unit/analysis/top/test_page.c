@@ -92,6 +92,32 @@ static void expect_tame(char *text, size_t columns)
     }
 }
 
+/* What came later is in the same tables and pages; it has fewer figures. */
+TEST(test_more_rows)
+{
+    static const char more[] = "{\"total\":[{\"domain\":\"block\",\"device\":7,\"live_bytes\":3072,"
+                               "\"live_allocations\":3}],\"callsite_total\":[{\"callsite_id\":1,"
+                               "\"domain\":\"block\",\"user_function\":\"step\",\"user_file\":\"train.py\","
+                               "\"user_line\":3,\"is_named\":1,\"live_bytes\":3072,\"live_allocations\":3}]}";
+    struct database *database = figures_make();
+    const int64_t before = database_integer(database, "SELECT count(*) FROM total", 0);
+    database_execute(database, "PRAGMA query_only = 0");
+    figures_extend(database, more);
+    database_execute(database, "INSERT INTO torch(age_ns, is_seen) VALUES (1200000000, 1)");
+    database_execute(database, "PRAGMA query_only = 1");
+    assert_int_equal(database_integer(database, "SELECT count(*) FROM total", 0), before + 1);
+    assert_int_equal(database_integer(database, "SELECT bytes FROM total WHERE device = 7", -1), -1);
+    assert_int_equal(database_integer(database, "SELECT live_bytes FROM line_total WHERE user_function = 'step'", 0),
+                     3072);
+    const struct page page = {.columns = 100, .allocators = 3, .state = "recording", .top = 100};
+    char *text = print(database, &page);
+    assert_non_null(strstr(text, "block 7"));
+    assert_non_null(strstr(text, "those of 1.2"));
+    assert_non_null(strstr(text, "train.py:3"));
+    free(text);
+    database_close(database);
+}
+
 TEST(test_widths)
 {
     struct database *database = figures_make();

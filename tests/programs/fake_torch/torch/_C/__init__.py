@@ -164,6 +164,8 @@ def segment():
 
 
 def snapshot(with_history=True):
+    if not with_history and "unseen" in FAKES:
+        raise RuntimeError("no snapshot")
     return {"segments": [segment()] if blocks and "segments" not in FAKES else [],
             "device_traces": [list(history) if with_history else []], "external_annotations": [],
             "allocator_settings": {}}

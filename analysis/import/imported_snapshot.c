@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/cli/imported_snapshot.h"
+#include "analysis/import/imported_snapshot.h"
 
 #include "analysis/base/input_stream.h"
 #include "analysis/history/history_read.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A snapshot of PyTorch for commands that answer from databases: it is imported below TMPDIR, and the database goes
- * with the answer. Called by command.c.
+ * with the answer. Called by cli/ and top/.
  */
-#ifndef VARVE_ANALYSIS_CLI_IMPORTED_SNAPSHOT_H
-#define VARVE_ANALYSIS_CLI_IMPORTED_SNAPSHOT_H
+#ifndef VARVE_ANALYSIS_IMPORT_IMPORTED_SNAPSHOT_H
+#define VARVE_ANALYSIS_IMPORT_IMPORTED_SNAPSHOT_H
 
 #include "analysis/history/history.h"
 
