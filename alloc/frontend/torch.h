@@ -177,9 +177,9 @@ TORCH_API void varve_torch_snapshot_free(struct varve_torch_snapshot *snapshot);
 /// the number forgets what was kept; `clear` 1: so does a call with the same number.
 TORCH_API int varve_torch_history(uint64_t max_entries, int clear);
 TORCH_API int varve_torch_history_is_on(void);
-/// What PyTorch itself has kept of its own allocator, as its snapshot, a pickle, into this file. Errors, without a
-/// line: VARVE_ERROR_UNSUPPORTED (this PyTorch has no such function, or it throws), IO. Not with the interpreter's
-/// lock, which PyTorch takes.
+/// What PyTorch itself has kept of its own allocator, as its snapshot, a pickle, into this file. 1: this PyTorch has no
+/// such function, or it throws. Errors, without a line: VARVE_ERROR_IO. Not with the interpreter's lock, which PyTorch
+/// takes.
 TORCH_API int varve_torch_write_history(const char *path);
 
 /* Settings: allocator_settings of a snapshot */

@@ -42,11 +42,11 @@ int varve_torch_write_history(const char *path)
 {
     void *found = torch_symbol_find("libtorch_cuda.so", snapshot_symbol);
     if (found == nullptr) {
-        return VARVE_ERROR_UNSUPPORTED;
+        return 1;
     }
     try {
         return file_write(path, reinterpret_cast<snapshot_pickled *>(found)());
     } catch (const std::exception &) {
-        return VARVE_ERROR_UNSUPPORTED;
+        return 1;
     }
 }

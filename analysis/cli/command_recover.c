@@ -18,7 +18,6 @@
 #include "trace/collect.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct values {
     const char *output;
@@ -32,25 +31,6 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-/* What PyTorch's processes had left beside the database that it was to be, DIR without .d. */
-static void recover_histories(const char *directory, struct progress *progress, FILE *err)
-{
-    char prefix[4096], history[4096];
-    size_t length = strlen(directory);
-    while (length > 1 && directory[length - 1] == '/') {
-        length--;
-    }
-    snprintf(prefix, sizeof(prefix), "%.*s", (int)length, directory);
-    char *end = strrchr(prefix, '.');
-    if (end != NULL && strcmp(end, ".d") == 0) {
-        *end = '\0';
-        end = strrchr(prefix, '.');
-        length = end != NULL && strcmp(end, ".db") == 0 ? (size_t)(end - prefix) : strlen(prefix);
-        snprintf(prefix + length, sizeof(prefix) - length, ".torch");
-        (void)record_histories(prefix, false, progress, err, history, sizeof(history));
-    }
-}
-
 static int command_recover_run(struct command_context *context, const void *values_untyped,
                                const struct operands *operands)
 {
@@ -61,8 +41,9 @@ static int command_recover_run(struct command_context *context, const void *valu
     struct varve_collect_result result = {0};
     int error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
                                       &result, &message);
-    if (error == VARVE_OK) {
-        recover_histories(operands->items[0], &progress, context->err);
+    char history[4096];
+    if (error == VARVE_OK && result.torch_history[0] != '\0') {
+        (void)record_histories(result.torch_history, false, &progress, context->err, history, sizeof(history));
     }
     progress_end(&progress);
     if (error != VARVE_OK) {
@@ -97,6 +78,9 @@ static int command_recover_run(struct command_context *context, const void *valu
         fprintf(context->out, "; the LTTng trace %s lacks %s of them", result.ctf_path, COUNT(result.lttng_missing));
     }
     fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
+    if (result.torch_remark.text[0] != '\0') {
+        fprintf(context->out, "%s\n", result.torch_remark.text);
+    }
     report_result_programs(context->out, &result);
     return 0;
 }

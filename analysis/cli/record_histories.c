@@ -13,6 +13,7 @@
 #include <glob.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PICKLE ".pickle"
@@ -56,6 +57,10 @@ bool record_histories(const char *prefix, bool may_replace, struct progress *pro
     }
     uint64_t most = 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct stat status; /* somebody else's, in a folder of everybody's, is not ours to read */
+        if (lstat(found.gl_pathv[i], &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid()) {
+            continue;
+        }
         char output[4096];
         const uint64_t events = import_one(found.gl_pathv[i], may_replace, progress, err, output, sizeof(output));
         if (events > most) {

@@ -10,7 +10,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -41,14 +40,20 @@ class AttachTorch(recording.AttachCase):
     def history(self):
         return sqlite3.connect(self.history_path())
 
-    def record(self, process, name, *options, seconds="0.4"):
+    def record(self, process, name, *options):
+        """All steps of the process."""
         self.path = os.path.join(self.folder, name)
-        return self.varve("attach", "--torch", "--for", seconds, "-o", self.path, *options, str(process.pid))
+        return self.interrupted(self.attach(process.pid, "--torch", *options), process)
+
+    def record_nothing(self, process):
+        """Of a process that does no steps; what is said."""
+        self.path = os.path.join(self.folder, "trace.db")
+        return self.varve("attach", "--torch", "--for", "0", "-f", "-o", self.path, str(process.pid)).err
 
     def assert_part(self, log):
         """The history is a part of the log. The entries of a call are not all there at either end."""
         events = self.history().execute(EVENTS).fetchall()
-        self.assertGreater(len(events), 10)
+        self.assertGreater(len(events), 100)
         named = [[{"alloc": "alloc"}.get(kind, kind), addr] for kind, addr, _ in events]
         logged = [entry[:2] for entry in log]
         firsts = [at for at in range(len(logged)) if logged[at:at + len(named)] == named]
@@ -87,19 +92,19 @@ class AttachTorch(recording.AttachCase):
 
     def test_program_keeps_history(self):
         process = self.training("theirs")
-        outcome = self.record(process, "trace.db")
-        self.assertIn("keeps PyTorch's history itself", outcome.err)
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        self.assertIn("keeps PyTorch's history itself", self.record_nothing(process))
         answer = self.answer(process)
         self.assertTrue(answer["after"]["is_recording"])
         self.assert_restored({**answer, "before": {**answer["before"], "is_recording": True}})
 
     def test_cuda_starts_later(self):
         process = self.training("late")
-        self.assertIn("CUDA was not started", self.record(process, "none.db", seconds="0.1").err)
-        self.path = os.path.join(self.folder, "trace.db")
-        collector = self.attach(process.pid, "--torch", "--for", "1.5")
+        self.assertIn("CUDA was not started", self.record_nothing(process))
+        self.path = os.path.join(self.folder, "late.db")
+        collector = self.attach(process.pid, "--torch")
         self.touch("cuda")
-        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.interrupted(collector, process)
         answer = self.answer(process)
         self.assert_part(answer["log"])
         self.assert_restored(answer)
@@ -108,7 +113,7 @@ class AttachTorch(recording.AttachCase):
         process = self.training()
         self.path = os.path.join(self.folder, "trace.db")
         collector = self.attach(process.pid, "--torch")
-        time.sleep(0.3)
+        self.assertEqual(process.stdout.readline(), "stepped\n")
         answer = self.answer(process)
         outcome = recording.finish(collector)
         self.assertEqual(outcome.returncode, 0, outcome)
@@ -119,10 +124,11 @@ class AttachTorch(recording.AttachCase):
         process = self.training()
         self.path = os.path.join(self.folder, "trace.db")
         collector = self.attach(process.pid, "--torch")
-        time.sleep(0.3)
+        self.assertEqual(process.stdout.readline(), "stepped\n")
         collector.kill()
         collector.wait()
-        recording.wait_until(lambda: glob.glob(os.path.join(self.folder, "*.pickle")), what="the history")
+        history = os.path.join(self.path + ".d", "torch.pickle")
+        recording.wait_until(lambda: os.path.exists(history), what="the history")
         recording.wait_until(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == 1, what="the end of the thread")
         self.varve("detach", str(process.pid))
         answer = self.answer(process)
@@ -134,7 +140,7 @@ class AttachTorch(recording.AttachCase):
         """A program that has PyTorch's libraries alone."""
         process = self.begin(recording.program("attach_target"), self.folder, "1", env={
             **os.environ, "LD_PRELOAD": FAKE_LIBRARY})
-        self.assertIn("no Python runs in it", self.record(process, "trace.db", seconds="0.1").err)
+        self.assertIn("no Python runs in it", self.record_nothing(process))
         self.touch("begin")
         self.touch("end")
         self.assertIn("errors 0", " ".join(self.quit(process)))
@@ -151,7 +157,7 @@ class AttachTorch(recording.AttachCase):
         """The same as of the history that is kept, and nothing else is left."""
         places = os.path.join(self.folder, "places")
         os.mkdir(places)
-        process = self.training("steps")
+        process = self.training()
         advising = recording.start([recording.VARVE, "advise", "--json", "--attach", str(process.pid), "--for", "1000"],
                                    env={**os.environ, "TMPDIR": places})
         self.addCleanup(recording.kill_group, advising)
@@ -162,7 +168,7 @@ class AttachTorch(recording.AttachCase):
         self.assert_restored(self.answer(process))
         os.unlink(os.path.join(self.folder, "quit"))
 
-        process = self.training("steps")
+        process = self.training()
         self.path = os.path.join(self.folder, "trace.db")
         self.interrupted(self.attach(process.pid, "--torch"), process)
         self.answer(process)
@@ -199,7 +205,7 @@ class AttachTorch(recording.AttachCase):
 
     def test_top(self):
         """The blocks that the program has, by its lines, while it is recorded; and none of it if nobody looks."""
-        process = self.training("steps")
+        process = self.training()
         self.path = os.path.join(self.folder, "trace.db")
         collector = self.attach(process.pid, "--torch")
         now = os.path.join(self.path + ".d", "torch.now.pickle")
@@ -231,7 +237,7 @@ class AttachTorch(recording.AttachCase):
 
     def test_top_of_older_versions(self):
         """Which have no snapshots without their history: that is said, and none is made."""
-        process = self.training("steps", FAKE_TORCH_VERSION="2.10.0")
+        process = self.training(FAKE_TORCH_VERSION="2.10.0")
         self.path = os.path.join(self.folder, "trace.db")
         collector = self.attach(process.pid, "--torch")
         self.assertEqual(process.stdout.readline(), "stepped\n")
@@ -241,7 +247,7 @@ class AttachTorch(recording.AttachCase):
         self.assertEqual(self.end(collector, process)["alone"], 0)
 
     def test_top_of_what_fails(self):
-        process = self.training("steps", FAKE_TORCH="unseen")
+        process = self.training(FAKE_TORCH="unseen")
         self.path = os.path.join(self.folder, "trace.db")
         collector = self.attach(process.pid, "--torch")
         self.assertEqual(process.stdout.readline(), "stepped\n")

@@ -56,9 +56,9 @@ struct recording {
     struct launch launch;
     struct attach *attach; /* NULL: the program was started */
     struct attach_torch torch;
-    bool has_history; /* PyTorch's, of a process that lives on */
     struct varve_message torch_remark;
-    int32_t *detached; /* that process, and those that had inherited its hooks */
+    unsigned ended_interrupts; /* when the end of PyTorch's history was begun */
+    int32_t *detached;         /* that process, and those that had inherited its hooks */
     unsigned detached_count;
     size_t detached_room;
     unsigned hooked_count; /* of them could not be let go of: */
@@ -287,6 +287,19 @@ static void drain_a_little(void *collector)
     (void)collector_round(collector, false, &moved, &ignored);
 }
 
+/* PyTorch may take long to write it. */
+static bool history_is_awaited(void *context)
+{
+    struct recording *recording = context;
+    const struct varve_collect_options *options = recording->options;
+    drain_a_little(&recording->collector);
+    launch_poll(&recording->launch, process_ended, recording);
+    if (options->progress != NULL) {
+        options->progress(options->progress_context, "PyTorch's history", 0, 0);
+    }
+    return recording->launch.interrupts == recording->ended_interrupts;
+}
+
 /* False: it is there already, or there is no memory for it. */
 static bool list_detached(struct recording *recording, int32_t pid)
 {
@@ -326,8 +339,6 @@ static void record_run_detach(struct recording *recording)
 {
     const uint64_t trace_id = recording->collector.directory.control->trace_id, since = proc_file_started(getpid());
     if (!recording->launch.is_gone) {
-        recording->has_history = attach_torch_end(&recording->torch, recording->launch.pid, drain_a_little,
-                                                  &recording->collector, &recording->torch_remark);
         let_go(recording, recording->launch.pid);
     }
     unsigned known = UINT_MAX;
@@ -335,6 +346,9 @@ static void record_run_detach(struct recording *recording)
         known = recording->detached_count;
         hooked_each(trace_id, since, let_go, recording);
     }
+    recording->ended_interrupts = recording->launch.interrupts;
+    attach_torch_end(&recording->torch, &recording->attach->target, history_is_awaited, recording,
+                     &recording->torch_remark);
     recording->collector.is_cut_short = true;
 }
 
@@ -570,7 +584,9 @@ static int check_torch(const struct recording *recording, char *history, struct 
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no PyTorch loaded",
                                  recording->options->attach_pid);
     }
-    return record_history_name(recording->options, history, message);
+    int error = record_history_check(recording->options, message);
+    VARVE_THEN(error, record_history_name(recording->options->database_path, history, message));
+    return error;
 }
 
 /* The process is recorded when this returns. */
@@ -592,8 +608,7 @@ static int start_attached(struct recording *recording, struct varve_collect_resu
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
     collect_bounds_process(collector, recording->options->attach_pid);
     if (is_torch) {
-        VARVE_THEN(error, attach_torch_prepare(&recording->torch, &collector->directory, recording->options,
-                                               result->torch_history, message));
+        VARVE_THEN(error, attach_torch_prepare(&recording->torch, &collector->directory, recording->options, message));
     }
     VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
     if (error != VARVE_OK) {
@@ -638,10 +653,12 @@ static int record_run_run(struct recording *recording, struct varve_collect_resu
     result->hooked_count = recording->hooked_count;
     result->hooked_pid = recording->hooked_pid;
     result->hooked_why = recording->hooked_why;
-    result->torch_remark = recording->torch_remark;
-    if (result->was_detached && !recording->has_history) {
+    if (recording->attach != NULL && result->torch_history[0] != '\0' &&
+        !attach_torch_take(&recording->collector.directory, result->torch_history, options->attach_pid,
+                           &recording->torch_remark)) {
         result->torch_history[0] = '\0';
     }
+    result->torch_remark = recording->torch_remark;
     launch_finished();
     if (error == VARVE_OK) {
         session_directory_remove(&recording->collector.directory);

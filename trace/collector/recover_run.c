@@ -13,6 +13,8 @@
 #include "trace/model/model_event.h"
 #include "base/monotonic.h"
 #include "base/publish.h"
+#include "trace/collector/programs/attach_torch.h"
+#include "trace/collector/programs/launch.h"
 #include "trace/store/store_resume.h"
 #include "trace/store/store.h"
 #include "trace/callsites/callsites.h"
@@ -468,6 +470,26 @@ static bool is_left_over(const char *path, const char *database_path, struct var
            store_peek_trace(result->database_path, &trace_id) == VARVE_OK && rmdir(directory.path) == 0;
 }
 
+/* PyTorch's, which have the name of the database that it was to be; before that is there. */
+static void name_histories(const struct collector *collector, struct varve_collect_result *result)
+{
+    char own[sizeof(result->database_path)];
+    if (recover_run_name_database(&collector->directory, NULL, own, sizeof(own), NULL) != VARVE_OK ||
+        record_history_name(own, result->torch_history, NULL) != VARVE_OK) {
+        result->torch_history[0] = '\0';
+    }
+}
+
+/* What an attached one has left in the directory. */
+static void take_history(const struct collector *collector, struct varve_collect_result *result)
+{
+    const struct session_control *control = collector->directory.control;
+    if (result->torch_history[0] != '\0' && control != NULL && control->attached_pid > 0) {
+        (void)attach_torch_take(&collector->directory, result->torch_history, control->attached_pid,
+                                &result->torch_remark);
+    }
+}
+
 int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
                           varve_collect_progress progress, void *progress_context, struct varve_collect_result *result,
                           struct varve_message *message)
@@ -495,6 +517,7 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         free(collector);
         return error;
     }
+    name_histories(collector, result);
     if (error == VARVE_OK && collect_lttng_adopt(collector, NULL)) {
         collect_lttng_finish(collector, result);
     }
@@ -511,6 +534,7 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     }
     collector_close(collector);
     if (error == VARVE_OK) {
+        take_history(collector, result);
         session_directory_remove(&collector->directory);
     } else {
         session_directory_close(&collector->directory);

@@ -12,11 +12,17 @@
  * SESSION. */
 #define ATTACH_VARIABLES "variables"
 #define ATTACH_VARIABLE_PYTHON "VARVE_PYTHON"
-/* There, of that code: a FIFO that it reads, whose end ends it, and a file with what has come of it. */
+
+/* There, between the collector and that code: a FIFO that it reads, whose end ends it, and a file with what has come of
+ * it: "begun", "writing", then one of the others. */
 #define ATTACH_TORCH_ASK "torch.ask"
 #define ATTACH_TORCH_ANSWER "torch.answer"
-#define ATTACH_TORCH_NO_PYTHON "no python" /* the answer where that code can't run */
-/* A byte that asks there for the memory as it is, at most one at a time, and what comes of it: a snapshot of PyTorch's
+#define ATTACH_TORCH_NO_PYTHON "no python"
+#define ATTACH_TORCH_FAILED "failed"
+/* The history, once it is whole, and what is to be added to it: pickles. */
+#define ATTACH_TORCH_HISTORY "torch.pickle"
+#define ATTACH_TORCH_PASSES "torch.passes"
+/* A byte that asks for the memory as it is, at most one at a time, and what comes of it: a snapshot of PyTorch's
  * without its history, another file in the place of the one before. Empty: this PyTorch makes none without it. */
 #define ATTACH_TORCH_SHOW 's'
 #define ATTACH_TORCH_NOW "torch.now.pickle"

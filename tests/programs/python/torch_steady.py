@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training of the fake torch that runs until a file "quit" lies in the folder given: what of it is asked for of the
-allocator, in which state PyTorch is at the end, and how many snapshots without a history there were, as JSON. Further
-arguments may say that CUDA starts late, that the program keeps the history itself, that it allocates in backward(), or
-that it does STEPS steps and no more, which it says, once its history is kept."""
+allocator, in which state PyTorch is at the end, and how many snapshots without a history there were, as JSON. Whenever
+its history is kept it does STEPS steps, and says so. Further arguments may say that CUDA starts with a file "cuda",
+that the program keeps the history itself, or that it allocates in backward()."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def is_there(name):
 def state():
     threads = len(os.listdir("/proc/self/task"))
     return {"names": sorted(vars(torch._C)), "init": torch._C._cuda_init.__module__,
-            "backward": torch.autograd._engine_run_backward.__module__, "threads": threads,
+            "backward": hasattr(torch.autograd._engine_run_backward, "__wrapped__"), "threads": threads,
             "is_recording": torch.cuda.is_initialized() and torch._C._cuda_isHistoryEnabled()}
 
 
@@ -55,12 +55,6 @@ def in_backward(live):
     torch._C.frames = frames
 
 
-def goes_on(number):
-    if "steps" in MODES:
-        return number < STEPS and torch._C.is_recording
-    return "late" not in MODES or is_there("cuda")
-
-
 def main():
     before, live, number = state(), [], 0
     if "late" not in MODES:
@@ -69,10 +63,13 @@ def main():
         torch.cuda.memory._record_memory_history("all")
     print("ready", flush=True)
     while not is_there("quit"):
-        if goes_on(number):
+        if is_there("cuda"):
+            torch.cuda.current_device()
+        number *= torch._C.is_recording
+        if torch._C.is_recording and number < STEPS:
             step(number, live)
             number += 1
-            if "steps" in MODES and number == STEPS:
+            if number == STEPS:
                 print("stepped", flush=True)
         else:
             time.sleep(0.01)

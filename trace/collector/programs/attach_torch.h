@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct session_directory;
+struct target;
 struct varve_collect_options;
 struct varve_message;
 
@@ -19,17 +20,22 @@ struct attach_torch {
 
 /// Before the process is attached to: the directory says what its Python is to run. Errors: VARVE_ERROR_IO.
 int attach_torch_prepare(struct attach_torch *torch, const struct session_directory *directory,
-                         const struct varve_collect_options *options, const char *history,
-                         struct varve_message *message);
+                         const struct varve_collect_options *options, struct varve_message *message);
 
 /// While somebody watches the memory as it is is asked for, once a second, if the last time was heard: that costs two
 /// system calls. Nobody waits for what comes of it, and it goes with the last watcher.
 void attach_torch_show(struct attach_torch *torch, bool is_watched, uint64_t now_ns);
 
-/// The history is written and no longer kept, and all is as it was, when this returns, or `remark_out` says what is
-/// not so. False: there is no history. `idle` is called meanwhile: threads may wait for the collector. `pid` lives.
-bool attach_torch_end(struct attach_torch *torch, int32_t pid, void (*idle)(void *context), void *idle_context,
-                      struct varve_message *remark_out);
+/// The history lies in the directory and is no longer kept, and all is as it was, when this returns, or `remark_out`
+/// says what is not so. `goes_on` is called meanwhile, since threads may wait for the collector; false: the user does
+/// not wait. `target` has the recorder.
+void attach_torch_end(struct attach_torch *torch, const struct target *target, bool (*goes_on)(void *context),
+                      void *context, struct varve_message *remark_out);
+
+/// The history that lies in the directory goes to PREFIX.PID.pickle, with what is to be added to it; where that can't
+/// be done `remark_out` says so. False: there is none.
+bool attach_torch_take(const struct session_directory *directory, const char *prefix, int32_t pid,
+                       struct varve_message *remark_out);
 
 void attach_torch_close(struct attach_torch *torch);
 

@@ -83,8 +83,10 @@ int record_variables_make(struct record_variables *variables, const struct varve
                           char *torch_history, struct varve_message *message);
 void record_variables_free(struct record_variables *variables);
 
-/// The prefix of what PyTorch's own history of a recording is written to, 4096 bytes, absolute: that of the database,
-/// without its .db. What of varve's is needed for that is there. Errors: VARVE_ERROR_NOT_FOUND, INVALID.
-int record_history_name(const struct varve_collect_options *options, char *history, struct varve_message *message);
+/// The prefix of what PyTorch's own history of a recording becomes, 4096 bytes, absolute: that of the database, without
+/// its .db. Errors: VARVE_ERROR_NOT_FOUND, INVALID.
+int record_history_name(const char *database_path, char *history, struct varve_message *message);
+/// What of varve's own an attached PyTorch needs is there. Error: VARVE_ERROR_NOT_FOUND.
+int record_history_check(const struct varve_collect_options *options, struct varve_message *message);
 
 #endif

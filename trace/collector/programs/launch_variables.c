@@ -43,7 +43,7 @@ static int require(const char *path, const char *what, struct varve_message *mes
 }
 
 /* The program may change its folder: an absolute path, without the database's .db. */
-static int history_name(const char *database_path, char *history, struct varve_message *message)
+int record_history_name(const char *database_path, char *history, struct varve_message *message)
 {
     const char *slash = strrchr(database_path, '/');
     const char *name = slash != NULL ? slash + 1 : database_path;
@@ -64,11 +64,10 @@ static int history_name(const char *database_path, char *history, struct varve_m
     return VARVE_OK;
 }
 
-int record_history_name(const struct varve_collect_options *options, char *history, struct varve_message *message)
+int record_history_check(const struct varve_collect_options *options, struct varve_message *message)
 {
     int error = require(options->python_path, "the Python part of varve", message);
     VARVE_THEN(error, require(options->torch_path, "libvarve-torch.so", message));
-    VARVE_THEN(error, history_name(options->database_path, history, message));
     return error;
 }
 
@@ -103,7 +102,7 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
     bool observes = options->torch == VARVE_TORCH_OBSERVE;
     int error = require(options->python_path, "the Python part of varve", message);
     if (error == VARVE_OK && observes) {
-        error = history_name(options->database_path, history, message);
+        error = record_history_name(options->database_path, history, message);
     } else if (error == VARVE_OK) {
         error = require(options->torch_path, "libvarve-torch.so", message);
     }

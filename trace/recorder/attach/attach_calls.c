@@ -28,6 +28,8 @@ static enum attach_answer attach_begin(const char *directory)
     (void)recorder_process_attach();
     if (varve_records_wanted(VARVE_RECORDS_HEAP)) {
         heap_attach_begin();
+    } else {
+        heap_attach_watch_unloading();
     }
     cuda_attach_begin();
     attach_python_begin(directory);
@@ -60,6 +62,7 @@ int varve_preload_release(void)
     recorder_threads_release();
     callsite_release();
     device_names_release();
+    cuda_resources_release();
     recorder_session_end();
     recorder_reentrant_end(&saved);
     return ATTACH_DONE;

@@ -65,7 +65,7 @@ static bool running_python_find(struct python *python)
     return is_whole && python->is_initialized() != 0;
 }
 
-/* False: nothing is to be done. */
+/* False: nothing is to be done. A source that can't be read is empty. */
 static bool read_errand(struct errand *errand, const char *directory)
 {
     char *file = errand->path; /* before the variables say another */
@@ -80,8 +80,8 @@ static bool read_errand(struct errand *errand, const char *directory)
             recorder_format(file, PATH_BYTES, "%s", value);
         }
     }
-    const long read = file[0] != '\0' ? recorder_read_file(file, errand->source, sizeof(errand->source) - 1) : 0;
-    return read > 0;
+    (void)recorder_read_file(file, errand->source, sizeof(errand->source) - 1);
+    return file[0] != '\0';
 }
 
 /* ---- with the interpreter's lock ---- */
@@ -112,12 +112,12 @@ static py_object *variables_of(struct errand *errand)
     return dict;
 }
 
-static void run(struct errand *errand)
+static bool run(struct errand *errand)
 {
     const struct python *python = &errand->python;
     py_object *globals = python->dict_new(), *variables = variables_of(errand);
     py_object *code = python->compile(errand->source, errand->path, FILE_INPUT), *result = NULL;
-    if (globals != NULL && variables != NULL && code != NULL) {
+    if (globals != NULL && variables != NULL && code != NULL && errand->source[0] != '\0') {
         (void)python->dict_set(globals, "__builtins__", python->builtins());
         (void)python->dict_set(globals, "VARIABLES", variables);
         set_text(python, globals, "__name__", "varve_attach");
@@ -125,11 +125,24 @@ static void run(struct errand *errand)
         set_text(python, globals, "SESSION", errand->session);
         result = python->evaluate(code, globals, globals);
     }
+    const bool has_run = result != NULL;
     python->clear();
     python->drop(result);
     python->drop(code);
     python->drop(variables);
     python->drop(globals);
+    return has_run;
+}
+
+/* In Python's place: the collector would wait for it. */
+static void answer_write(struct errand *errand, const char *answer)
+{
+    recorder_format(errand->path, sizeof(errand->path), "%s/" ATTACH_TORCH_ANSWER, errand->session);
+    const int fd = recorder_sys_open(errand->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        recorder_sys_write(fd, answer, strlen(answer));
+        recorder_sys_close(fd);
+    }
 }
 
 static void *thread_main(void *context)
@@ -137,22 +150,13 @@ static void *thread_main(void *context)
     struct errand *errand = context;
     (void)pthread_detach(pthread_self());
     const int state = errand->python.ensure();
-    run(errand);
+    const bool has_run = run(errand);
     errand->python.release(state);
+    if (!has_run) {
+        answer_write(errand, ATTACH_TORCH_FAILED ": Python does not take varve's code");
+    }
     recorder_unmap(errand, sizeof(*errand));
     return NULL;
-}
-
-/* The collector would wait for it. */
-static void answer_for_python(const char *directory, struct errand *errand)
-{
-    static const char answer[] = ATTACH_TORCH_NO_PYTHON;
-    recorder_format(errand->path, sizeof(errand->path), "%s/" ATTACH_TORCH_ANSWER, directory);
-    const int fd = recorder_sys_open(errand->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        recorder_sys_write(fd, answer, sizeof(answer) - 1);
-        recorder_sys_close(fd);
-    }
 }
 
 void attach_python_begin(const char *directory)
@@ -162,12 +166,12 @@ void attach_python_begin(const char *directory)
     if (errand == NULL) {
         return;
     }
-    const bool is_asked = read_errand(errand, directory);
-    if (is_asked && running_python_find(&errand->python) && pthread_create(&thread, NULL, thread_main, errand) == 0) {
+    const bool is_asked = read_errand(errand, directory), has_python = is_asked && running_python_find(&errand->python);
+    if (has_python && pthread_create(&thread, NULL, thread_main, errand) == 0) {
         return;
     }
     if (is_asked) {
-        answer_for_python(directory, errand);
+        answer_write(errand, has_python ? ATTACH_TORCH_FAILED ": no thread can be begun" : ATTACH_TORCH_NO_PYTHON);
     }
     recorder_unmap(errand, sizeof(*errand));
 }

@@ -3,7 +3,9 @@
  * A program that runs already has asked for the driver's functions, and keeps what it was told: runtime libraries and
  * wrappers in static variables (cudart, also one that is linked in; PyTorch's DriverAPI), programs that link the driver
  * in the tables of the loader. All of these lie in what an object may write, where a word that is the address of a
- * recorded function is that function. Each is exchanged by one comparison and store, and noted, to be put back.
+ * recorded function is that function. Each is exchanged by one comparison and store, and noted, to be put back. Who is
+ * bound to the driver from then on, by its first call or because it is loaded later, finds ours in the driver's table
+ * of symbols.
  *
  * Not seen is what was kept elsewhere, in memory that the program has allocated.
  */
@@ -13,6 +15,7 @@
 #include "trace/guest/elf_entries.h"
 #include "trace/guest/elf_symbol.h"
 
+#include <dlfcn.h>
 #include <link.h>
 #include <stdbool.h>
 #include <string.h>
@@ -49,22 +52,20 @@ static void function_insert(const struct elf_replacement *function)
     function_count++;
 }
 
-/* Asked of the loader's list: a look-up of what is not there allocates, which a program that is attached to may not be
+/* Asked of the loader's list: a look-up of what is not there allocates, which a program without CUDA need not be
  * ready for. */
 static int driver_visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     static const char name[] = "libcuda.so";
     (void)bytes;
     const char *slash = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
-    *(bool *)context = slash != NULL && strncmp(slash + 1, name, sizeof(name) - 1) == 0;
-    return *(bool *)context;
+    return slash != NULL && strncmp(slash + 1, name, sizeof(name) - 1) == 0 && elf_symbol_tables(info, context);
 }
 
-static bool is_driver_loaded(void)
+/* False: no driver is loaded. */
+static bool driver_object(struct elf_object *driver_out)
 {
-    bool is_loaded = false;
-    elf_each_object(driver_visit, &is_loaded);
-    return is_loaded;
+    return elf_each_object(driver_visit, driver_out) != 0;
 }
 
 static void driver_functions_find(void)
@@ -190,9 +191,12 @@ void cuda_attach_begin(void)
     if (!cuda_is_wanted()) {
         return;
     }
+    struct elf_object driver;
     cuda_lookup_dlsym_replace();
-    if (is_driver_loaded()) {
+    if (driver_object(&driver)) {
         driver_functions_find();
+        dlerror(); /* of names that this driver has not */
+        (void)elf_definitions_replace(&driver, functions, function_count);
         elf_entries_replace(functions, function_count);
         elf_each_object(exchange_visit, NULL);
     }
@@ -200,7 +204,11 @@ void cuda_attach_begin(void)
 
 void cuda_attach_end(void)
 {
+    struct elf_object driver;
     __atomic_store_n(&cuda_wanted, CUDA_WANTED_NO, __ATOMIC_RELEASE);
+    if (driver_object(&driver)) {
+        (void)elf_definitions_restore(&driver, functions, function_count);
+    }
     elf_each_object(restore_visit, NULL);
     word_count = 0;
     elf_entries_restore(functions, function_count);

@@ -236,10 +236,12 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
 /* ---- cuGetProcAddress ---- */
 
 /* Who asks for a newer version than we know of may get another prototype, unless it is the very function that
- * the library exports. */
+ * the library exports (under ours, where one was attached to). */
 static bool is_known(const struct row *row, int version, const void *real)
 {
-    return version <= CUDA_HOOK_VERSION_KNOWN || cuda_objects_driver_symbol(row->exported) == real;
+    const cuda_function exported = cuda_real_resolved(hook_of(row));
+    return version <= CUDA_HOOK_VERSION_KNOWN || cuda_objects_driver_symbol(row->exported) == real ||
+           memcmp(&exported, &real, sizeof(real)) == 0;
 }
 
 static void cuda_lookup_answer(const char *symbol, void **function_out, int version, uint64_t flags)

@@ -5,6 +5,7 @@
  * done only after a call of the program has worked in this process image: a fork child's CUDA is dead. So
  * the tables lie in pages that read as zeros in a fork child. Called by cuda_call.c and the entry points.
  */
+#include "trace/recorder/cuda/cuda_attach.h"
 #include "trace/recorder/cuda/cuda_call.h"
 #include "trace/recorder/cuda/cuda_hooks.h"
 #include "trace/recorder/cuda/cuda_record.h"
@@ -62,12 +63,21 @@ bool cuda_resources_prepare(void)
     return resources != NULL;
 }
 
+void cuda_resources_release(void)
+{
+    if (resources != NULL) {
+        const uint32_t watches_exit = resources->watches_exit; /* handlers of the exit are for good */
+        memset(resources, 0, sizeof(*resources));
+        resources->watches_exit = watches_exit;
+    }
+}
+
 /* ---- may we ask ---- */
 
 /* Before the driver's own exit handler, which was registered earlier. */
 static void at_exit(void)
 {
-    if (cuda_driver_asked() != NULL) {
+    if (!cuda_is_off() && cuda_driver_asked() != NULL) {
         cuda_memory_emit(true);
     }
 }

@@ -8,7 +8,20 @@
 #include "trace/guest/elf_entries.h"
 #include "trace/recorder/session.h"
 
+#include <string.h>
+
 static bool was_begun;
+
+/* Code may come to lie where other code was. */
+static const struct elf_replacement *unloading_row(void)
+{
+    const struct hook_table *table = hook_table();
+    unsigned at = 0;
+    while (at < table->count && strcmp(table->rows[at].name, "dlclose") != 0) {
+        at++;
+    }
+    return at < table->count ? &table->rows[at] : NULL;
+}
 
 void heap_attach_begin(void)
 {
@@ -25,6 +38,14 @@ void heap_attach_begin(void)
     __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
 }
 
+void heap_attach_watch_unloading(void)
+{
+    const struct elf_replacement *row = unloading_row();
+    if (row != NULL) {
+        elf_entries_replace(row, 1);
+    }
+}
+
 void heap_attach_end(void)
 {
     const bool was_on = __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) != HEAP_STATE_OFF;
@@ -36,6 +57,6 @@ void heap_attach_end(void)
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
     if (was_on) {
         loading_end();
-        elf_entries_restore(hook_table()->rows, hook_table()->count);
     }
+    elf_entries_restore(hook_table()->rows, hook_table()->count);
 }

@@ -161,6 +161,8 @@ extern bool heap_is_late;
 /// those that threads are in. Take the loader's lock. Threads: one at a time.
 void heap_attach_begin(void);
 void heap_attach_end(void);
+/// Of a program whose heap is not recorded: only that objects are unloaded is seen.
+void heap_attach_watch_unloading(void);
 
 /* Of the kernel; set with heap_real. */
 extern size_t heap_page_bytes;

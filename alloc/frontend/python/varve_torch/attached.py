@@ -2,63 +2,74 @@
 """`varve attach --torch`: PyTorch's own history from now on, in a process that runs already. The recorder's thread runs
 this, with the interpreter's lock, and waits here for the end, without it. Then all is as it was.
 
-The collector has the FIFO torch.ask of the recording directory, and its end ends this, too; answers are the file
-torch.answer there. While somebody watches, each byte in the FIFO asks for the memory as it is, torch.now.pickle. A
-history of some 100,000 events takes Python a second to make and to write, in which nobody else runs: PyTorch writes it
-itself, and what is missing in it another process adds."""
+All files are those of the recording directory (format/attach_format.h). Its FIFO torch.ask is the collector's, whose
+end ends this, too; answers are the file torch.answer. While somebody watches, each byte in the FIFO asks for the memory
+as it is, torch.now.pickle. A history of some 100,000 events takes Python a second to make and to write, in which nobody
+else runs: so PyTorch writes it itself, and what is missing in it, the lines of backward passes, the collector adds."""
 
 import atexit
 import os
 import pickle
-import subprocess
 import sys
+import threading
 import time
 
 from .backward_stack import start as publish_stacks
-from .messages import say, unrecorded_environment
 from .native_library import Library
 from .observe import Observer, keeps_history
 from .snapshot_tables import PICKLE_PROTOCOL
 from .versions import snapshot_alone
 
-PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-COMPLETE = "import sys; sys.path.insert(0, sys.argv[1]); from varve_torch.backward_passes import complete_file; " \
-           "complete_file(*sys.argv[2:])"
-
-
+ENTRIES_MAX = 1_000_000  # of the history, then the first ones go: some 500 MB of the program's memory
 LOCK_SHARE = 50  # times what a snapshot takes of the interpreter's lock pass before the next one
+UNWRITTEN = 1  # the library's answer: this PyTorch can't write its history
 
 
 class Attached(Observer):
-    def __init__(self, torch, variables):
+    entries_max = ENTRIES_MAX
+
+    def __init__(self, torch, session, variables):
         super().__init__(torch)
-        self.variables = variables
-        self.is_theirs = False  # the program keeps a history itself, which stays as it is
+        self.session, self.variables, self.pid = session, variables, os.getpid()
+        self.changing, self.writing = threading.Lock(), threading.Lock()
+        self.is_over = self.is_written = False
+        self.is_on = self.is_theirs = False  # theirs: the program keeps a history itself, which stays as it is
+        self.passes.is_live = self.is_live
         self.next_show = 0
 
-    def prefix(self):
-        return self.variables["VARVE_TORCH_HISTORY"]
+    def file(self, name):
+        return os.path.join(self.session, name)
+
+    def is_live(self):
+        """Fork children inherit what is replaced, and others may have replaced it since."""
+        return not self.is_over and os.getpid() == self.pid
 
     def watch(self):
         super().watch()
-        publish_stacks(self.torch, self.replaced.set)
+        publish_stacks(self.torch, self.replaced.set, self.variables.get("VARVE_RECORDER"))
 
-    def record(self, what):
-        is_on = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
-        self.is_theirs = self.is_theirs or (what is not None and is_on is not None and is_on())
-        if not self.is_theirs:
-            super().record(what)
+    def cuda_has_started(self):
+        if not self.is_live():
+            return
+        with self.changing:
+            if not self.is_over and not self.is_on:
+                is_kept = getattr(self.torch._C, "_cuda_isHistoryEnabled", None)
+                self.is_theirs = is_kept is not None and is_kept()
+                if not self.is_theirs:
+                    self.record("all")
+                self.is_on = True
+                atexit.register(self.write)
 
     def program_changes(self):
         self.is_theirs = True
 
     def state(self):
-        return "waits" if self.owner is None else "theirs" if self.is_theirs else "on"
+        return "waits" if not self.is_on else "theirs" if self.is_theirs else "on"
 
-    def show(self, path):
+    def show(self):
         """Nobody waits for it, and what can't be shown is left out."""
-        began = time.thread_time()
-        if self.owner != os.getpid() or time.monotonic() < self.next_show:
+        began, path = time.thread_time(), self.file("torch.now.pickle")
+        if not self.is_on or time.monotonic() < self.next_show:
             return
         try:
             snapshot = snapshot_alone(self.torch)
@@ -70,38 +81,43 @@ class Attached(Observer):
         self.next_show = time.monotonic() + LOCK_SHARE * (time.thread_time() - began)
 
     def end(self):
-        is_on = self.owner == os.getpid()
-        atexit.unregister(self.write)
-        self.write()
-        if is_on:
-            self.record(None)
-        self.replaced.undo()
+        with self.changing:
+            self.is_over = True
+        try:
+            self.write()
+        finally:
+            self.replaced.undo()
+            atexit.unregister(self.write)
+            if self.is_on and not self.is_theirs:
+                self.record(None)
+
+    def write(self):
+        """Once: by the end of the recording, or by that of the process, which waits for the other."""
+        with self.writing:
+            if self.is_on and not self.is_written and os.getpid() == self.pid:
+                self.is_written = True
+                path = self.file("torch.pickle")
+                self.store(path + ".tmp")
+                os.rename(path + ".tmp", path)
 
     def store(self, path):
-        if Library(self.variables["VARVE_TORCH_LIBRARY"]).write_history(os.fsencode(path)) != 0:
-            super().store(path)
-        elif self.passes.passes:
-            self.complete_elsewhere(path)
-
-    def complete_elsewhere(self, path):
-        """By the same Python. A program that brings its interpreter has none."""
-        passes = path + ".passes"
-        with open(passes, "wb") as stream:
-            pickle.dump(self.passes.passes, stream)
         try:
-            subprocess.run([sys.executable or "python3", "-I", "-c", COMPLETE, PACKAGES, path, passes],
-                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
-                           env=unrecorded_environment())
-        except (OSError, subprocess.CalledProcessError) as error:
-            say(f"what backward() allocates has no Python line: {error}")
-        finally:
-            os.unlink(passes)
+            result = Library(self.variables["VARVE_TORCH_LIBRARY"]).write_history(os.fsencode(path))
+        except (OSError, RuntimeError, AttributeError):  # it can't be loaded here
+            result = UNWRITTEN
+        if result == UNWRITTEN:
+            super().store(path)
+        elif result != 0:
+            raise OSError("it could not be written")
+        elif self.passes.passes:
+            with open(self.file("torch.passes"), "wb") as stream:
+                pickle.dump(self.passes.passes, stream)
 
 
 class Collector:
     def __init__(self, session):
-        self.ask, self.answer_path = os.path.join(session, "torch.ask"), os.path.join(session, "torch.answer")
-        self.now_path = os.path.join(session, "torch.now.pickle")
+        self.answer_path = os.path.join(session, "torch.answer")
+        self.descriptor = os.open(os.path.join(session, "torch.ask"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def answer(self, text):
         try:
@@ -113,30 +129,35 @@ class Collector:
 
     def requests(self):
         """To the end, or that of the collector, which may have come already."""
-        descriptor = os.open(self.ask, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            os.set_blocking(descriptor, True)
-            yield from iter(lambda: os.read(descriptor, 1), b"")
-        finally:
-            os.close(descriptor)
+        os.set_blocking(self.descriptor, True)
+        yield from iter(lambda: os.read(self.descriptor, 1), b"")
+
+
+def keep_history(torch, collector, session, variables):
+    attached = Attached(torch, session, variables)
+    try:
+        attached.watch()
+        collector.answer("begun")
+        for _ in collector.requests():
+            attached.show()
+    finally:
+        collector.answer("writing")
+        attached.end()
+    collector.answer(f"ended {attached.state()}")
 
 
 def run(session, variables):
-    collector = Collector(session)
+    try:
+        collector = Collector(session)
+    except OSError:  # its recording is over
+        return
     try:
         torch = sys.modules.get("torch")
-        if not hasattr(torch, "_C") or not hasattr(torch, "cuda") or not keeps_history(torch):
+        if hasattr(torch, "_C") and hasattr(torch, "cuda") and keeps_history(torch):
+            keep_history(torch, collector, session, variables)
+        else:
             collector.answer("absent")
-            return
-        attached = Attached(torch, variables)
-        try:
-            attached.watch()
-            collector.answer("begun")
-            for _ in collector.requests():
-                attached.show(collector.now_path)
-        finally:
-            state = attached.state()
-            attached.end()
-        collector.answer(f"ended {state}")
     except Exception as error:
         collector.answer(f"failed: {type(error).__name__}: {error}")
+    finally:
+        os.close(collector.descriptor)

@@ -5,18 +5,20 @@ published to the recorder for that time, and stand for the missing ones."""
 
 import ctypes
 import functools
+import os
 import threading
 
 SKIPPED_FRAMES = 1  # the function of surround(), innermost
 THREAD_CODE = threading.Thread._bootstrap.__code__  # in which threads that Python starts begin
 
 
-def recorder():
-    """The recorder's two functions, if it is in this process. They are called with the interpreter's lock held."""
-    loaded = ctypes.PyDLL(None)
+def recorder(path=None):
+    """The recorder's two functions, if it is in this process; `path`: its library, where its names are not everybody's.
+    They are called with the interpreter's lock held."""
     try:
+        loaded = ctypes.PyDLL(path, mode=os.RTLD_NOLOAD if path else ctypes.DEFAULT_MODE)
         publish, withdraw = loaded.varve_python_stack_publish, loaded.varve_python_stack_withdraw
-    except AttributeError:
+    except (OSError, AttributeError):
         return None
     publish.restype, publish.argtypes = None, [ctypes.c_uint32, ctypes.c_void_p]
     withdraw.restype, withdraw.argtypes = None, []
@@ -43,8 +45,8 @@ def surround(torch, begin, end, replace=setattr):
             replace(module, "_engine_run_backward", _engine_run_backward)
 
 
-def start(torch, replace=setattr):
-    found = recorder()
+def start(torch, replace=setattr, path=None):
+    found = recorder(path)
     if found is not None:
         publish, withdraw = found
         surround(torch, functools.partial(publish, SKIPPED_FRAMES, id(THREAD_CODE)), withdraw, replace)

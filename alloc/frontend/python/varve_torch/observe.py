@@ -7,6 +7,7 @@ import atexit
 import os
 import pickle
 import sys
+import threading
 
 from .backward_passes import BackwardPasses
 from .messages import say
@@ -22,10 +23,12 @@ def keeps_history(torch):
 
 
 class Observer:
+    entries_max = sys.maxsize
+
     def __init__(self, torch):
         self.torch = torch
         self.owner = None  # pid of the process whose history is on
-        self.is_mine = False
+        self.mine = None  # the thread that changes the history for us
         self.replaced = Replacements()
         self.passes = BackwardPasses()
         self.pools = PoolContexts()
@@ -67,7 +70,7 @@ class Observer:
         """The program records, too, or stops it: its word counts."""
 
         def record(*arguments, **options):
-            if not self.is_mine:
+            if self.mine != threading.get_ident():
                 self.program_changes()
             return original(*arguments, **options)
 
@@ -77,12 +80,12 @@ class Observer:
         say("the program changes PyTorch's memory history: from there on the trace has what the program asked for")
 
     def record(self, what):
-        self.is_mine = True
+        self.mine = threading.get_ident()
         try:
             self.torch.cuda.memory._record_memory_history(what, context="alloc", stacks="python",
-                                                          max_entries=sys.maxsize)
+                                                          max_entries=self.entries_max)
         finally:
-            self.is_mine = False
+            self.mine = None
 
     def cuda_has_started(self):
         if self.owner == os.getpid():
