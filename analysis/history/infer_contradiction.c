@@ -90,15 +90,18 @@ static bool infer_contradiction_check_block(struct search *search, size_t index)
     }
 }
 
-/* One unmap may take what several maps brought. */
+/* One unmap may take what several maps brought, and what was there before a late history. */
 static void forget_mapped(struct search *search, uint64_t addr, uint64_t end)
 {
-    const struct replay_range *there = replay_range_at(&search->segments, addr);
-    while (addr < end && there != NULL) {
-        uint64_t next = there->addr + there->bytes < end ? there->addr + there->bytes : end;
-        replay_range_remove(&search->segments, addr, next - addr);
-        addr = next;
-        there = replay_range_at(&search->segments, addr);
+    size_t i = 0;
+    while (i < search->segments.count) {
+        struct replay_range range = search->segments.items[i++];
+        uint64_t first = range.addr > addr ? range.addr : addr;
+        uint64_t last = range.addr + range.bytes < end ? range.addr + range.bytes : end;
+        if (first < last) {
+            replay_range_remove(&search->segments, first, last - first);
+            i--; /* the next one is there now, or the rest of this one */
+        }
     }
 }
 

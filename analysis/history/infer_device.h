@@ -107,6 +107,7 @@ struct replay_hints {
     size_t apart_count;
     bool derives_pools;    /* private pools, though no segment at the end names one */
     bool pools_take_turns; /* on one stream: a period of use belongs to no pool alone */
+    bool pools_end;        /* each by itself, as a torch.cuda.MemPool does; pools with names always may */
     unsigned attempts;
 };
 
@@ -201,10 +202,15 @@ static inline uint64_t replay_pool_key(const struct replay_pool_segment *segment
 }
 void replay_pools_free(struct replay_pools *pools);
 
-/* Calls of empty_cache that gave something back, by the first event of each. */
+/* Of empty_cache, or of the end of a private pool, that gave something back. */
+struct replay_call {
+    size_t event;  /* the first release */
+    uint16_t pool; /* index into replay_pools.ids; 0: empty_cache */
+};
+
 struct replay_calls {
     bool are_known; /* the history came out again */
-    size_t *events;
+    struct replay_call *items;
     size_t count;
 };
 

@@ -2,10 +2,11 @@
 /*
  * From the cursor there is a run C of completions, then a run R of releases, then the next event X.
  *
- *   X is no request          empty_cache did it
- *   the request would hit    empty_cache did it, since a hit releases nothing
  *   R is what the request's own chain would release (gc, release_available, release_cached)     the request
  *   R begins with what empty_cache would release                                                empty_cache
+ *   R begins with segments of a private pool                     the end of that pool, which empties it alone
+ *
+ * A request that would hit releases nothing. What is left of R is looked at again.
  *
  * C comes with the first step of a request (or of empty_cache). The exception is a request that releases all: it
  * waits for all streams in the middle, and does not search again. Both orders of C and R occur then, since gc and
@@ -111,7 +112,7 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
         return VARVE_OK;
     }
     bool success = false;
-    for (size_t i = 0; i < STAGES; i++) {
+    for (size_t i = 0; i < (request->pool == 0 ? STAGES : ALL); i++) { /* no wait while a private pool is in use */
         prediction->reaches_all = i == ALL && replay->limit > 0;
         result = add_stage(replay, plan, stages[i], request->bytes, stream, &success);
         for (size_t j = i; j < STAGES; j++) {
@@ -128,15 +129,30 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     return VARVE_OK;
 }
 
-/* Enters and leaves the request's pool; changes nothing else. */
+/* The pool has no user any more, and is released behind all others that have none. */
+static int retire_pool(struct replay *replay, uint16_t number)
+{
+    struct replay_pool_state *pool = &replay->pools[number];
+    struct varve_pool_id id = replay->inferred->pools.ids[number];
+    int result = pool->is_freeable ? varve_alloc_create_or_incref_pool(replay->alloc, id) : VARVE_OK;
+    VARVE_THEN(result, varve_alloc_release_pool(replay->alloc, id));
+    pool->is_freeable |= result == VARVE_OK;
+    return result;
+}
+
+/* Enters and leaves the request's pool; changes nothing else but the order of pools without a user. */
 static int predict(struct replay *replay, const struct replay_request *request, struct prediction *prediction_out)
 {
+    bool was_freeable = replay->pools[request->pool].is_freeable;
     int result = replay_pool_enter(replay, request->pool);
     if (result != VARVE_OK) {
         return result;
     }
     result = predict_in_pool(replay, request, prediction_out);
     int left = replay_pool_leave(replay, request->pool);
+    if (was_freeable && left == VARVE_OK) {
+        left = retire_pool(replay, request->pool);
+    }
     return result == VARVE_OK ? left : result;
 }
 
@@ -170,22 +186,22 @@ static struct run run_at(const struct replay *replay, size_t index)
     return run;
 }
 
-/* Private pools whose segments are given back have no user any more; the history's order of pools counts. */
+/* Private pools whose segments are given back have no user any more. They are released in the history's order: PyTorch
+ * has them in a hash map, whose order is anyone's. */
 static int retire_pools(struct replay *replay, const struct run *run)
 {
-    const struct history_device *trace = replay->trace;
+    uint16_t last = 0;
     if (replay->inferred->pools.of_event == NULL) {
         return VARVE_OK;
     }
     int result = VARVE_OK;
     for (size_t i = run->released_begin; i < run->released_end && result == VARVE_OK;
-         i = replay_decision(trace, i + 1)) {
+         i = replay_decision(replay->trace, i + 1)) {
         uint16_t number = replay->inferred->pools.of_event[i];
-        struct replay_pool_state *pool = &replay->pools[number];
-        if (number != 0 && pool->is_made && !pool->is_freeable) {
-            pool->is_freeable = true;
-            result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.ids[number]);
+        if (number != 0 && number != last && replay->pools[number].is_made) {
+            result = retire_pool(replay, number);
         }
+        last = number;
     }
     return result;
 }
@@ -208,19 +224,43 @@ static int attribute_releases_complete(struct replay *replay, const struct run *
     return result;
 }
 
-static int empty_cache(struct replay *replay, const struct run *run, size_t released)
+/* A call that the program made: of empty_cache, or of the end of a private pool, which releases the first of R. */
+static int empty_pool(struct replay *replay, const struct run *run, uint16_t pool, size_t released)
 {
     size_t end = run->released_begin;
-    /* for replays under other rules, in which the releases come out otherwise */
-    *MEMORY_ADD(replay->emptied, replay->emptied_count, replay->emptied_capacity) = run->released_begin;
+    if (released > 0) { /* for replays under other rules, in which the releases come out otherwise */
+        *MEMORY_ADD(replay->emptied, replay->emptied_count, replay->emptied_capacity) =
+            (struct replay_call){run->released_begin, pool};
+    }
     for (size_t i = 0; i < released; i++) {
         end = replay_decision(replay->trace, end + 1);
     }
-    int result = varve_alloc_empty_cache(replay->alloc);
+    struct varve_pool_id all = {0, 0};
+    int result = varve_alloc_empty_pool(replay->alloc, pool != 0 ? replay->inferred->pools.ids[pool] : all);
     if (result == VARVE_OK && replay->cursor != end) {
-        replay_differs(replay, "nothing more from empty_cache");
+        replay_differs(replay, "nothing more from %s", pool != 0 ? "the end of a private pool" : "empty_cache");
     }
     return result;
+}
+
+/* The private pool, of a completion or release, that may have ended by itself; else 0. */
+static uint16_t pool_that_ends(const struct replay *replay, size_t event)
+{
+    const struct replay_pools *pools = &replay->inferred->pools;
+    bool may_end = pools->of_event != NULL && (pools->segments == NULL || replay->inferred->hints.pools_end);
+    uint16_t pool = may_end ? pools->of_event[event] : 0;
+    return replay->pools[pool].is_made ? pool : 0;
+}
+
+/* R begins with what the end of that private pool releases. */
+static int end_pool(struct replay *replay, const struct run *run, uint16_t pool)
+{
+    size_t released = 0;
+    for (size_t i = run->released_begin; i < run->released_end && replay->inferred->pools.of_event[i] == pool;
+         i = replay_decision(replay->trace, i + 1)) {
+        released++;
+    }
+    return empty_pool(replay, run, pool, released);
 }
 
 /* What can be served behind a wait: a new segment, nothing at all, or (expandable) what became free at the
@@ -336,23 +376,71 @@ static bool prefers_empty_cache(const struct replay *replay, const struct replay
            replay->trace->events[request->event].action != HISTORY_OOM && replay->cached.count > prediction->counts[GC];
 }
 
+/* What releases R may be; `pending` blocks wait for other streams. */
+struct candidates {
+    uint16_t pool; /* the end of a private pool; 0: not that */
+    bool is_all;   /* empty_cache: R begins with all that it would release */
+    size_t pending;
+};
+
+static int look_for_calls(struct replay *replay, const struct run *run, struct candidates *out)
+{
+    *out = (struct candidates){.pool = pool_that_ends(replay, run->released_begin)};
+    int result = predict_empty_cache(replay);
+    VARVE_THEN(result, count_pending(replay, &out->pending));
+    size_t count = replay->cached.count;
+    out->is_all = result == VARVE_OK && out->pending == 0 && count > 0 &&
+                  releases_equal(replay, run->released_begin, run->released_end, &replay->cached, count) == count;
+    return result;
+}
+
+/* Behind the C of `run`: whether the request failed after gc and release_available alone. */
+static bool fails_early(const struct replay *replay, const struct run *run, const struct replay_request *request,
+                        const struct prediction *prediction, size_t pending)
+{
+    size_t own = prediction->counts[AVAILABLE];
+    return replay->trace->events[request->event].action == HISTORY_OOM && request->pool == 0 && !prediction->is_hit &&
+           replay->inferred->pools.count > 1 && (prediction->counts[ALL] > own || pending > 0) &&
+           run->released == own &&
+           releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, own) == own;
+}
+
+int replay_is_captured(struct replay *replay, const struct replay_request *request, bool *answer_out)
+{
+    struct run run = run_at(replay, replay->cursor);
+    *answer_out = false;
+    if (replay->trace->events[request->event].action != HISTORY_OOM || run.completed > 0) {
+        return VARVE_OK;
+    }
+    struct prediction prediction;
+    size_t pending;
+    int result = predict(replay, request, &prediction);
+    VARVE_THEN(result, count_pending(replay, &pending));
+    *answer_out = result == VARVE_OK && fails_early(replay, &run, request, &prediction, pending);
+    return result;
+}
+
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
 {
     struct prediction prediction;
-    int result = predict_empty_cache(replay);
-    VARVE_THEN(result, predict(replay, request, &prediction));
+    int result = predict(replay, request, &prediction);
+    struct candidates calls;
+    VARVE_THEN(result, retire_pools(replay, run));
+    VARVE_THEN(result, look_for_calls(replay, run, &calls));
     if (result != VARVE_OK) {
         return result;
     }
-    bool is_all =
-        replay->cached.count > 0 && releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
-                                                   replay->cached.count) == replay->cached.count;
-    bool owns = attribute_releases_is_own(replay, run, request, &prediction);
-    if (owns && !(is_all && prefers_empty_cache(replay, request, &prediction))) {
+    bool waits = calls.pool != 0 && request->pool == 0; /* as a request must that releases private pools' segments */
+    bool owns = (!waits || calls.pending == 0) && attribute_releases_is_own(replay, run, request, &prediction);
+    owns |= fails_early(replay, run, request, &prediction, calls.pending);
+    if (owns && !(calls.is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
     }
-    if (is_all) {
-        return empty_cache(replay, run, replay->cached.count);
+    if (calls.is_all) {
+        return empty_pool(replay, run, 0, replay->cached.count);
+    }
+    if (calls.pool != 0) {
+        return end_pool(replay, run, calls.pool);
     }
     size_t equal =
         releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
@@ -366,6 +454,34 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
                    replay->cached.count);
     replay->limit_is_small = !prediction.is_hit && prediction.counts[ALL] > run->released;
     return VARVE_OK;
+}
+
+/* C that no request follows, and no release: empty_cache waits for all, the end of a private pool for its own. */
+static int attribute_wait(struct replay *replay, const struct run *run)
+{
+    size_t pending;
+    int result = count_pending(replay, &pending);
+    uint16_t pool = pool_that_ends(replay, run->completed_begin);
+    if (result != VARVE_OK || pending == 0 || pool == 0) {
+        return result == VARVE_OK ? empty_pool(replay, run, 0, 0) : result;
+    }
+    result = retire_pool(replay, pool);
+    return result == VARVE_OK ? empty_pool(replay, run, pool, 0) : result;
+}
+
+/* No request follows. */
+static int attribute_calls(struct replay *replay, const struct run *run)
+{
+    if (run->released == 0) {
+        return attribute_wait(replay, run);
+    }
+    struct candidates calls;
+    int result = look_for_calls(replay, run, &calls);
+    if (result != VARVE_OK) {
+        return result;
+    }
+    return calls.pool != 0 && !calls.is_all ? end_pool(replay, run, calls.pool)
+                                            : empty_pool(replay, run, 0, run->released);
 }
 
 int replay_attribute_releases(struct replay *replay)
@@ -395,7 +511,7 @@ int replay_attribute_releases(struct replay *replay)
     if (result == VARVE_OK && answer) {
         return replay_malloc(replay, &request);
     }
-    return result == VARVE_OK ? empty_cache(replay, &run, run.released) : result;
+    return result == VARVE_OK ? attribute_calls(replay, &run) : result;
 }
 
 int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out)

@@ -114,20 +114,21 @@ static bool learn_apart(const struct replay *replay, struct replay_hints *hints)
     return true;
 }
 
-/* Something was given back, and the history kept it, or gave something else back first: one of the two was
- * in another pool. */
+/* Something was given back, and the history kept it, or gave something else back first: one of the two was in another
+ * pool. That a pool ended by itself shows in what the history gave back. */
 static bool learn_pool(const struct replay *replay, struct replay_hints *hints)
 {
     const struct history_event *event = &replay->trace->events[replay->mismatch.event];
     if (replay->inferred->pools.segment_count == 0 || replay->landed.found != 0) {
         return false;
     }
-    if (learn_pool_of(replay, replay->landed.addr, hints)) {
+    bool is_released = replay->mismatch.event < replay->trace->event_count &&
+                       (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP);
+    if (hints->pools_end && is_released && learn_pool_of(replay, event->addr, hints)) {
         return true;
     }
-    return replay->mismatch.event < replay->trace->event_count &&
-           (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) &&
-           learn_pool_of(replay, event->addr, hints);
+    return learn_pool_of(replay, replay->landed.addr, hints) ||
+           (is_released && learn_pool_of(replay, event->addr, hints));
 }
 
 /* The first request may have begun before the history: it is left out, since nobody knows its first half. */
@@ -153,14 +154,17 @@ static bool learn_beginning(const struct replay *replay, struct replay_hints *hi
     return true;
 }
 
-/* Not each pool in a period of its own, as captures are, but request by request, as with torch.cuda.MemPool. */
-static bool learn_turns(const struct replay *replay, struct replay_hints *hints)
+/* Not each pool in a period of its own, as captures are, but request by request, as with torch.cuda.MemPool; and not
+ * all gone with a call of empty_cache. */
+static bool learn_manner(const struct replay *replay, struct replay_hints *hints)
 {
-    if (replay->inferred->pools.segment_count == 0 || hints->pools_take_turns) {
+    if (replay->inferred->pools.segment_count == 0 || (hints->pools_take_turns && hints->pools_end)) {
         return false;
     }
-    hints->pools_take_turns = true;
+    hints->pools_end |= hints->pools_take_turns;
+    hints->pools_take_turns = !hints->pools_take_turns;
     map_free(&hints->pools);
+    hints->apart_count = 0;
     return true;
 }
 
@@ -171,5 +175,5 @@ bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
     }
     hints->attempts++;
     return learn_size(replay, hints) || learn_choice(replay, hints) || learn_apart(replay, hints) ||
-           learn_pool(replay, hints) || learn_beginning(replay, hints) || learn_turns(replay, hints);
+           learn_pool(replay, hints) || learn_beginning(replay, hints) || learn_manner(replay, hints);
 }

@@ -110,7 +110,7 @@ static const char *advice_of(const struct history *history, const struct replay_
 /* What a play has found that came out, for replays under other rules. */
 static void keep_calls(struct replay *replay, struct replay_calls *calls)
 {
-    free(calls->events);
+    free(calls->items);
     *calls = (struct replay_calls){true, replay->emptied, replay->emptied_count};
     replay->emptied = NULL;
 }
@@ -412,7 +412,7 @@ void replay_inference_free(struct replay_inference *inference)
     for (size_t i = 0; i < inference->device_count; i++) {
         replay_device_clear(&inference->devices[i]);
         replay_hints_free(&inference->devices[i].hints);
-        free(inference->devices[i].calls.events);
+        free(inference->devices[i].calls.items);
     }
     free(inference->devices);
     free(inference);

@@ -6,9 +6,9 @@
  * event, so that the allocator, which visits its event queues by handle, completes blocks in the history's order.
  * Under other rules: allocs with size and stream, frees of the same allocations, and deferred completions, wherever
  * the blocks lie now. A request that failed in the history is made again; one that fails now is counted, and its free
- * is left out. empty_cache is called where following has found a call of it. In a history that does not come out again
- * it is called where releases are that no request follows; others cannot be distinguished from those of the
- * out-of-memory chain, which belong to the history's policy.
+ * is left out. empty_cache is called, and private pools end, where following has found that. In a history that does not
+ * come out again empty_cache is called where releases are that no request follows; others cannot be distinguished from
+ * those of the out-of-memory chain, which belong to the history's policy.
  */
 #include "analysis/replay/replay_session.h"
 
@@ -69,25 +69,46 @@ static int fail_call(struct replay *replay, const char *call, int error, const s
     return VARVE_OK;
 }
 
+static bool takes_no_stream(void *context, uint64_t stream)
+{
+    (void)context;
+    (void)stream;
+    return false;
+}
+
+/* The request, in its pool; `is_captured`: in the default one while somebody else allocates to a private one. */
+static int request_in_pool(struct replay *replay, const struct replay_request *request, bool is_captured,
+                           struct varve_message *message)
+{
+    const struct varve_pool_id nameless = {UINT64_MAX, UINT64_MAX};
+    uint64_t addr = 0;
+    int result = is_captured ? varve_alloc_begin_allocate_to_pool(replay->alloc, nameless, takes_no_stream, NULL)
+                             : replay_pool_enter(replay, request->pool);
+    if (result != VARVE_OK) {
+        return result;
+    }
+    result = varve_alloc_raw_alloc_with_stream(replay->alloc, request->bytes, replay->history->streams[request->stream],
+                                               &addr, message);
+    int left = is_captured ? varve_alloc_end_allocate_to_pool(replay->alloc, nameless)
+                           : replay_pool_leave(replay, request->pool);
+    if (is_captured && left == VARVE_OK) {
+        left = varve_alloc_release_pool(replay->alloc, nameless);
+    }
+    return result == VARVE_OK ? left : result;
+}
+
 int replay_malloc(struct replay *replay, const struct replay_request *request)
 {
-    uint64_t stream = replay->history->streams[request->stream];
     struct varve_message message = {""};
     size_t begin = replay->cursor;
     replay->stream = request->stream;
     replay->pool = request->pool;
-    int result = VARVE_OK;
-    if (request->pool != 0) {
-        result = replay_pool_enter(replay, request->pool);
+    bool is_captured;
+    int result = replay_is_captured(replay, request, &is_captured);
+    if (result != VARVE_OK) {
+        return result;
     }
-    uint64_t addr = 0;
-    if (result == VARVE_OK) {
-        result = varve_alloc_raw_alloc_with_stream(replay->alloc, request->bytes, stream, &addr, &message);
-        if (request->pool != 0) {
-            int left = replay_pool_leave(replay, request->pool);
-            result = result == VARVE_OK ? left : result;
-        }
-    }
+    result = request_in_pool(replay, request, is_captured, &message);
     replay->allocations += result == VARVE_OK ? 1 : 0;
     if (result != VARVE_OK && result != VARVE_ERROR_NO_MEMORY) {
         return fail_call(replay, "alloc", result, &message);
@@ -337,21 +358,25 @@ static bool ends_empty_cache(const struct replay *replay, size_t index)
             replay->trace->events[next].action != HISTORY_FREE_COMPLETED);
 }
 
-/* A release in the history: only a call of empty_cache is the program's. */
+/* A release in the history: only calls of empty_cache and ends of private pools are the program's. */
 static int replay_play_release(struct whatif *whatif, size_t index)
 {
     struct replay *replay = whatif->replay;
     const struct replay_calls *calls = &replay->inferred->calls;
-    bool is_call = !calls->are_known && ends_empty_cache(replay, index);
-    int result = VARVE_OK;
-    if (calls->are_known) {
-        if (index >= whatif->released) {
-            result = replay_retire_pools(replay, index, &whatif->released);
-        }
-        is_call = replay->emptied_next < calls->count && calls->events[replay->emptied_next] == index;
-        replay->emptied_next += is_call ? 1 : 0;
+    if (!calls->are_known) {
+        return ends_empty_cache(replay, index) ? varve_alloc_empty_cache(replay->alloc) : VARVE_OK;
     }
-    return result == VARVE_OK && is_call ? varve_alloc_empty_cache(replay->alloc) : result;
+    int result = index >= whatif->released ? replay_retire_pools(replay, index, &whatif->released) : VARVE_OK;
+    if (result != VARVE_OK || replay->emptied_next == calls->count ||
+        calls->items[replay->emptied_next].event != index) {
+        return result;
+    }
+    uint16_t pool = calls->items[replay->emptied_next++].pool;
+    if (pool == 0) {
+        return varve_alloc_empty_cache(replay->alloc);
+    }
+    result = varve_alloc_empty_pool(replay->alloc, replay->inferred->pools.ids[pool]);
+    return result == VARVE_ERROR_NOT_FOUND ? VARVE_OK : result; /* under these rules it has gone before */
 }
 
 /* Completions and releases with nothing between them and a request that failed: they came with its wait for all

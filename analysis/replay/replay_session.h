@@ -25,6 +25,13 @@ struct replay_choice {
     size_t completion, request; /* events */
 };
 
+/* The next request of the program. */
+struct replay_request {
+    size_t event; /* alloc or oom */
+    uint64_t bytes;
+    uint16_t stream, pool;
+};
+
 struct replay_pool_state {
     bool is_made; /* the allocator has it */
     bool is_freeable;
@@ -57,8 +64,8 @@ struct replay {
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
-    bool limit_is_small; /* the mismatch: something is given back or refused that was not */
-    size_t *emptied;     /* events that calls of empty_cache began with; emptied_count of them */
+    bool limit_is_small;         /* the mismatch: something is given back or refused that was not */
+    struct replay_call *emptied; /* emptied_count of them */
     size_t emptied_count, emptied_capacity;
     size_t emptied_next; /* not follow: of inferred->calls */
 };
@@ -81,6 +88,9 @@ int replay_pool_leave(struct replay *replay, uint16_t pool);
 /// Whether the free that event `completion` completes, right behind its request, was deferred all the same: a
 /// request came between that failed, or got a new segment, where it would else have found the block.
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out);
+/// Whether the request failed without a wait for all streams and the release of all, as one does while another thread
+/// or stream allocates to a private pool.
+int replay_is_captured(struct replay *replay, const struct replay_request *request, bool *answer_out);
 /// From the cursor: completions, releases, and the request behind them.
 int replay_attribute_releases(struct replay *replay);
 /// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is
@@ -102,13 +112,6 @@ bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
  * the order of the history, so that its decisions come out again (replay_follow), or under other rules, wherever
  * the blocks lie then (replay_whatif). Called by replay.c.
  */
-
-/* The next request of the program. */
-struct replay_request {
-    size_t event; /* alloc or oom */
-    uint64_t bytes;
-    uint16_t stream, pool;
-};
 
 /// Play all events; stops at the first mismatch. Errors: those of the allocator that are no decision.
 int replay_follow(struct replay *replay);

@@ -13,7 +13,7 @@ static uint8_t pool_number(struct scene *scene, unsigned number)
     struct history *history = scene->history;
     size_t i = 0;
     number /= 2; /* small and large */
-    assert_true(number < SCENE_STREAMS);
+    assert_true(number < SCENE_POOLS);
     if (number > 0 && scene->pools[number] == 0) {
         scene->pools[number] = scene->pool;
     }
@@ -119,6 +119,36 @@ void scene_release_pool(struct scene *scene, uint64_t pool)
     assert_int_equal(varve_alloc_release_pool(scene->alloc, (struct varve_pool_id){pool, 0}), VARVE_OK);
 }
 
+void scene_end_pool(struct scene *scene, uint64_t pool)
+{
+    struct varve_pool_id id = {pool, 0};
+    while (varve_alloc_pool_use_count(scene->alloc, id) > 0) {
+        scene_release_pool(scene, pool);
+    }
+    assert_int_equal(varve_alloc_empty_pool(scene->alloc, id), VARVE_OK);
+}
+
+void scene_move_pool(struct scene *scene, uint64_t pool)
+{
+    assert_int_equal(varve_alloc_create_or_incref_pool(scene->alloc, (struct varve_pool_id){pool, 0}), VARVE_OK);
+    scene_release_pool(scene, pool);
+}
+
+static bool takes_no_stream(void *context, uint64_t stream)
+{
+    (void)context;
+    (void)stream;
+    return false;
+}
+
+void scene_capture_elsewhere(struct scene *scene, uint64_t pool, bool begins)
+{
+    struct varve_pool_id id = {pool, 0};
+    assert_int_equal(begins ? varve_alloc_begin_allocate_to_pool(scene->alloc, id, takes_no_stream, NULL)
+                            : varve_alloc_end_allocate_to_pool(scene->alloc, id),
+                     VARVE_OK);
+}
+
 /* ---- calls in words ---- */
 
 static uint64_t take_number(const char **at)
@@ -177,6 +207,12 @@ static void play_word(struct scene *scene, const char **at)
         for (uint64_t count = take_behind(at, '*'); count > 0; count--) {
             scene_release_pool(scene, pool);
         }
+    } else if (sign == 'P') {
+        scene_end_pool(scene, take_number(at));
+    } else if (sign == 'O') {
+        scene_move_pool(scene, take_number(at));
+    } else if (sign == '[' || sign == ']') {
+        scene_capture_elsewhere(scene, take_number(at), sign == '[');
     } else if (sign == 'E') {
         scene_empty_cache(scene);
     } else {

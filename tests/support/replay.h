@@ -18,6 +18,7 @@
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define SCENE_STREAMS 64
+#define SCENE_POOLS 4096
 
 struct scene {
     struct history *history;
@@ -30,7 +31,7 @@ struct scene {
     uint64_t stream;                 /* of the running call */
     uint64_t handles[SCENE_STREAMS]; /* by the allocator's number */
     uint64_t pool;                   /* capture id of the running call, 0: the default pool */
-    uint64_t pools[SCENE_STREAMS];   /* by half the allocator's number */
+    uint64_t pools[SCENE_POOLS];     /* by half the allocator's number */
     bool names_pools;                /* events name their pools, as newer versions do */
     int64_t time_us;
     uint64_t blocks[26]; /* of scene_play, by letter */
@@ -54,11 +55,19 @@ void scene_finish_stream(struct scene *scene, uint64_t stream);
 void scene_empty_cache(struct scene *scene);
 /// Drop one reference; each request to the pool has taken one.
 void scene_release_pool(struct scene *scene, uint64_t pool);
+/// Drop all references and empty the pool alone, as the end of a torch.cuda.MemPool does.
+void scene_end_pool(struct scene *scene, uint64_t pool);
+/// A pool without references comes behind the others that have none: PyTorch's order is that of a hash map.
+void scene_move_pool(struct scene *scene, uint64_t pool);
+/// Another thread begins, or ends, to allocate to the pool; it takes one reference.
+void scene_capture_elsewhere(struct scene *scene, uint64_t pool, bool begins);
 
 /// Calls in words, in the order of the program:
 ///   a=30M  +30M  a request, kept under a letter or not; 11M+700K is a sum   @7  on stream 7   #2  in private pool 2
 ///   !70M   a request that must fail                 -a  -a~900  a free, one that waits for stream 900
 ///   /900   the stream is done      E  empty_cache   R2*3   three references of pool 2 go     |   see `mark`
+///   P2   pool 2 ends, as a MemPool does    O2   pool 2 is released after the others
+///   [2   ]2   another thread begins and ends to allocate to pool 2
 void scene_play(struct scene *scene, const char *calls);
 /// A scene of these calls, ended.
 struct scene *scene_of(const char *conf, uint64_t limit, const char *calls);

@@ -119,3 +119,132 @@ TEST(test_the_reader_takes_the_names)
     made_free(&made);
     assert_false(python_next(pipe, &made));
 }
+
+/* Named, with what can't be known without the names; some of them under a limit. */
+static const struct {
+    const char *conf;
+    uint64_t limit;
+    const char *calls;
+} named[] = {
+    /* a MemPool ends, while the default pool and another private one have free segments */
+    {"", 0, "a=30M b=30M#1 c=30M#2 d=5M#1 -a -b -c -d P1 +100 E"},
+    {"", 0, "a=30M b=30M#1 c=30M#2 -a -b -c P1 P2 E +100"},
+    {"", 0, "a=30M b=30M#1 c=30M#2 -a -b -c P1 E"},
+    {"expandable_segments:True", 0, "a=30M b=30M#1 c=30M#2 d=5M#1 +100#1 -a -b -c P1 -d +30M#2"},
+    {"", 0, "a=30M b=100#1 +100 c=40M#1 d=35M#1 -a -b -c -d P1 +100 E"},
+    /* one whose blocks outlive it goes later, in a call of empty_cache or in a request's retry */
+    {"", 0, "a=30M b=30M#1 c=30M#1 -a -b P1 -c +5M E +100"},
+    {"", 90 * MIB, "a=30M b=30M#1 c=30M#1 -b P1 -c -a +60M +100"},
+    /* it ends before a request that retries, and one that collects garbage */
+    {"", 90 * MIB, "a=30M b=30M#1 c=20M#2 -a -b P1 +60M +100"},
+    {"garbage_collection_threshold:0.5", 100 * MIB, "a=30M b=30M#1 c=30M#2 -a -b -c P1 +35M +1M P2 +2M"},
+    /* it waits for its own blocks only */
+    {"", 0, "a=30M b=30M#1 c=30M#2 -a~900 -b~901 -c~902 P1 +100 E"},
+    {"", 0, "a=30M b=100#1 +100#1 c=30M#2 d=5M -a~900 -b~901 -c~902 P1 -d +100"},
+    /* pools go in any order, in one call another than in the one before */
+    {"", 0, "a=30M#1 b=30M#1 c=30M#2 d=30M#2 -a -c R1*2 R2*2 E -b -d O1 E"},
+    {"", 0, "a=30M#1 b=30M#1 c=30M#2 d=30M#2 e=30M#3 -a -c -e R1*2 R2*2 R3*1 O1 E -b -d O1 O2 E +100"},
+    {"expandable_segments:True", 0, "a=30M#1 b=30M#1 c=30M#2 d=30M#2 +1M#1 +1M#2 -a -c R1*3 R2*3 E -b -d O1 E"},
+    /* a pool that is emptied and used again */
+    {"", 0, "a=30M b=30M#1 -a -b R1*1 E c=30M#1 +5M#1"},
+    /* a request of another thread's fails while a pool is in use: nothing is waited for, and nothing released */
+    {"", 60 * MIB, "a=30M +20M#1 -a [1 !41M ]1 +30M"},
+    {"max_split_size_mb:20", 80 * MIB, "a=30M b=15M c=20M#1 -a -b [1 !70M !71M ]1 +5M E"},
+    {"", 60 * MIB, "a=30M +20M#1 -a~900 [1 !41M ]1 /900 +30M"},
+};
+
+static struct scene *scene_named(size_t number)
+{
+    struct scene *scene = scene_open(named[number].conf, named[number].limit, 0);
+    scene->names_pools = true;
+    scene_play(scene, named[number].calls);
+    scene_end(scene);
+    return scene;
+}
+
+TEST(test_ends_and_orders_of_named_pools)
+{
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
+        struct scene *scene = scene_named(i);
+        scene_expect_decisions(scene, i);
+        scene_close(scene);
+    }
+}
+
+/* Under the same rules the same pools end, at the same requests. */
+TEST(test_ends_of_pools_under_other_rules)
+{
+    struct scene *scene = scene_named(0);
+    struct replay_options options = {.conf = "", .capacity = 1024 * MIB};
+    struct replay_result result;
+    assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
+    assert_memory_equal(&result.stats, &scene->stats, sizeof(result.stats));
+    scene_close(scene);
+}
+
+static bool comes_out(const struct scene *scene)
+{
+    struct replay_result result;
+    return scene_try(scene, &result, NULL) == VARVE_OK && result.mismatches == 0 && result.segments_equal;
+}
+
+static void swap_events(struct history_event *a, struct history_event *b)
+{
+    struct history_event other = *a;
+    *a = *b;
+    *b = other;
+}
+
+static bool is_release(const struct history_event *event)
+{
+    return event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP;
+}
+
+/* Order is free between pools only: another size of any event and two releases of one pool the other way round are
+ * found. */
+TEST(test_what_named_pools_do_not_allow)
+{
+    size_t swapped = 0;
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
+        struct scene *scene = scene_named(i);
+        struct history_event *events = scene_device(scene)->events;
+        for (size_t j = 0; j < scene_device(scene)->event_count; j++) {
+            events[j].size += 512;
+            if (events[j].action != HISTORY_OOM && comes_out(scene)) { /* of that, the size is all that is known */
+                fail_msg("scene %zu, event %zu: another size", i, j);
+            }
+            events[j].size -= 512;
+        }
+        for (size_t j = 1; j < scene_device(scene)->event_count; j++) {
+            if (is_release(&events[j - 1]) && is_release(&events[j]) && events[j - 1].pool == events[j].pool) {
+                swap_events(&events[j - 1], &events[j]);
+                swapped++;
+                if (comes_out(scene)) {
+                    fail_msg("scene %zu, event %zu: another order", i, j);
+                }
+                swap_events(&events[j - 1], &events[j]);
+            }
+        }
+        scene_close(scene);
+    }
+    assert_true(swapped > 0);
+}
+
+/* A segment that empty_cache keeps, of a pool that gave others back. */
+TEST(test_a_release_that_is_missing)
+{
+    struct scene *scene = scene_open("", 0, 0);
+    scene->names_pools = true;
+    scene_play(scene, "a=30M#1 b=40M#1 c=30M -a -b -c R1*2 E +100");
+    scene_end(scene);
+    struct history_device *device = scene_device(scene);
+    size_t last = 0;
+    for (size_t i = 0; i < device->event_count; i++) {
+        last = is_release(&device->events[i]) ? i : last;
+    }
+    memmove(&device->events[last], &device->events[last + 1],
+            (device->event_count - last - 1) * sizeof(*device->events));
+    device->event_count--;
+    assert_false(comes_out(scene));
+    scene_close(scene);
+}
