@@ -103,7 +103,7 @@ static void load_device(struct import_pools *pools, unsigned number)
     memset(device->is_written, 0, NUMBERS);
 }
 
-/* Pools that all ended before the history did show on several streams only. */
+/* Pools that all ended before the history did are looked for on several streams only: each import would be a replay. */
 static bool may_have_pools(const struct history *history)
 {
     bool may_have = history->stream_count > 1;

@@ -243,13 +243,13 @@ static int empty_pool(struct replay *replay, const struct run *run, uint16_t poo
     return result;
 }
 
-/* The private pool, of a completion or release, that may have ended by itself; else 0. */
+/* The private pool, of a completion or release, that may have ended by itself: nothing is requested of it later. */
 static uint16_t pool_that_ends(const struct replay *replay, size_t event)
 {
     const struct replay_pools *pools = &replay->inferred->pools;
     bool may_end = pools->of_event != NULL && (pools->segments == NULL || replay->inferred->hints.pools_end);
     uint16_t pool = may_end ? pools->of_event[event] : 0;
-    return replay->pools[pool].is_made ? pool : 0;
+    return replay->pools[pool].is_made && replay->pools[pool].used_until <= event ? pool : 0;
 }
 
 /* R begins with what the end of that private pool releases. */
@@ -394,37 +394,85 @@ static int look_for_calls(struct replay *replay, const struct run *run, struct c
     return result;
 }
 
-/* Behind the C of `run`: whether the request failed after gc and release_available alone. */
-static bool fails_early(const struct replay *replay, const struct run *run, const struct replay_request *request,
-                        const struct prediction *prediction, size_t pending)
+/* R is what a request releases that fails without a wait, after gc and release_available. */
+static bool fails_early(const struct replay *replay, const struct run *run, const struct prediction *prediction)
 {
     size_t own = prediction->counts[AVAILABLE];
-    return replay->trace->events[request->event].action == HISTORY_OOM && request->pool == 0 && !prediction->is_hit &&
-           replay->inferred->pools.count > 1 && (prediction->counts[ALL] > own || pending > 0) &&
-           run->released == own &&
+    return !prediction->is_hit && run->released == own &&
            releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, own) == own;
 }
 
-int replay_is_captured(struct replay *replay, const struct replay_request *request, bool *answer_out)
+/* Among the private pools in use; in a history without names a failure is in no pool, since it has no address. */
+static int find_failed_pool(struct replay *replay, const struct run *run, struct replay_request request,
+                            struct replay_failure *out)
 {
-    struct run run = run_at(replay, replay->cursor);
-    *answer_out = false;
-    if (replay->trace->events[request->event].action != HISTORY_OOM || run.completed > 0) {
-        return VARVE_OK;
+    const struct replay_pools *pools = &replay->inferred->pools;
+    int result = VARVE_OK;
+    for (uint16_t i = 1; i < pools->count && pools->segments != NULL && out->way == REPLAY_FAILS_LAST; i++) {
+        struct prediction prediction;
+        request.pool = i;
+        if (!replay->pools[i].is_made || replay->pools[i].is_freeable) {
+            continue;
+        }
+        result = predict(replay, &request, &prediction);
+        if (result != VARVE_OK) {
+            break;
+        }
+        if (fails_early(replay, run, &prediction)) {
+            *out = (struct replay_failure){REPLAY_FAILS_IN_POOL, i};
+        }
     }
+    return result;
+}
+
+/* Some private pool may be in use at a request: it has been, or will be, and has not ended. */
+static bool may_be_captured(const struct replay *replay, const struct replay_request *request)
+{
+    bool may_be = false;
+    for (size_t i = 1; i < replay->inferred->pools.count && !may_be; i++) {
+        const struct replay_pool_state *pool = &replay->pools[i];
+        may_be = !pool->is_freeable && (pool->is_made || pool->used_until > request->event);
+    }
+    return may_be;
+}
+
+/* `run` has no C. Sets `out` to what explains R, if that is not the whole chain. */
+static int find_failure(struct replay *replay, const struct run *run, const struct replay_request *request,
+                        struct replay_failure *out)
+{
     struct prediction prediction;
     size_t pending;
+    *out = (struct replay_failure){.way = REPLAY_FAILS_LAST};
+    if (replay->trace->events[request->event].action != HISTORY_OOM || request->pool != 0 ||
+        !may_be_captured(replay, request)) {
+        return VARVE_OK;
+    }
     int result = predict(replay, request, &prediction);
     VARVE_THEN(result, count_pending(replay, &pending));
-    *answer_out = result == VARVE_OK && fails_early(replay, &run, request, &prediction, pending);
-    return result;
+    if (result != VARVE_OK || (pending == 0 && attribute_releases_is_own(replay, run, request, &prediction))) {
+        return result;
+    }
+    if (fails_early(replay, run, &prediction)) {
+        out->way = REPLAY_FAILS_IN_CAPTURE;
+        return VARVE_OK;
+    }
+    return find_failed_pool(replay, run, *request, out);
+}
+
+int replay_find_failure(struct replay *replay, const struct replay_request *request, struct replay_failure *out)
+{
+    struct run run = run_at(replay, replay->cursor);
+    *out = (struct replay_failure){.way = REPLAY_FAILS_LAST};
+    return run.completed == 0 ? find_failure(replay, &run, request, out) : VARVE_OK;
 }
 
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
 {
     struct prediction prediction;
-    int result = predict(replay, request, &prediction);
+    struct replay_failure failure;
     struct candidates calls;
+    int result = find_failure(replay, run, request, &failure);
+    VARVE_THEN(result, predict(replay, request, &prediction));
     VARVE_THEN(result, retire_pools(replay, run));
     VARVE_THEN(result, look_for_calls(replay, run, &calls));
     if (result != VARVE_OK) {
@@ -432,7 +480,7 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
     }
     bool waits = calls.pool != 0 && request->pool == 0; /* as a request must that releases private pools' segments */
     bool owns = (!waits || calls.pending == 0) && attribute_releases_is_own(replay, run, request, &prediction);
-    owns |= fails_early(replay, run, request, &prediction, calls.pending);
+    owns |= failure.way != REPLAY_FAILS_LAST;
     if (owns && !(calls.is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
     }

@@ -74,6 +74,7 @@ static int play_device(const struct history *history, unsigned index, const stru
     result->inferred_pools = inferred->pools.segment_count > 0 ? inferred->pools.count - 1 : 0;
     result->limit = replay->limit;
     result->limit_is_small = replay->limit_is_small;
+    result->passes_over = replay->passes_over;
     if (replay->mismatch.is_set) {
         result->mismatches = 1;
         result->segments_equal = false;
@@ -156,7 +157,7 @@ static int replay_search(const struct history *history, const struct replay_opti
             keep_calls(&replay, &inferred->calls);
         }
         replay_session_close(&replay);
-        if (latest.reached > furthest.reached) {
+        if (is_first || latest.reached > furthest.reached) {
             furthest = latest;
         }
         if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {
@@ -167,6 +168,7 @@ static int replay_search(const struct history *history, const struct replay_opti
         is_first = false;
     }
     result->reached = furthest.reached;
+    result->inferred_pools = result->mismatches > 0 ? furthest.inferred_pools : result->inferred_pools;
     result->limit_is_small = furthest.limit_is_small;
     return explain(history, options, index, error, result, message);
 }
@@ -263,11 +265,13 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
     sum->mismatches += device->mismatches;
     sum->segments += device->segments;
     sum->ooms += device->ooms;
+    sum->reached += device->reached;
     sum->skipped += device->skipped;
     sum->seconds += device->seconds;
     sum->device_ns += device->device_ns;
     sum->device_peak += device->device_peak;
     sum->starts_late |= device->starts_late;
+    sum->passes_over |= device->passes_over;
     sum->segments_equal &= device->segments_equal;
     sum->first_event = sum->first_event == 0 ? device->first_event : sum->first_event;
     if (!sum->first.is_set) {
@@ -297,6 +301,16 @@ static int fail_device(const struct history *history, size_t index, int error, c
     return varve_message_set(message, error, "%s", text);
 }
 
+/* On several streams there may have been captures; on one, only a block that was passed over is a sign of pools. */
+static bool may_have_had_pools(const struct history *history, const struct replay_result *result)
+{
+    bool names_all = true;
+    for (size_t i = 0; i < history->device_count; i++) {
+        names_all &= replay_has_pools(&history->devices[i]);
+    }
+    return !names_all && (history->stream_count > 1 || result->passes_over);
+}
+
 /* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the
  * events themselves count. */
 static int infer_requests(const struct history *history, const struct replay_options *options, unsigned index,
@@ -306,11 +320,11 @@ static int infer_requests(const struct history *history, const struct replay_opt
                                              .follow = true,
                                              .finds_limit = options->finds_limit,
                                              .progress = options->progress};
-    int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
-    for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
-        struct varve_message reason = {""};
-        struct replay_result ignored = {0};
-        (void)follow_device(history, &following, index, attempt > 0, inferred, &ignored, &reason);
+    struct varve_message reason = {""};
+    struct replay_result result = {0};
+    (void)follow_device(history, &following, index, false, inferred, &result, &reason);
+    if (!inferred->calls.are_known && may_have_had_pools(history, &result)) {
+        (void)follow_device(history, &following, index, true, inferred, &result, &reason);
     }
     if (!inferred->calls.are_known) {
         replay_hints_free(&inferred->hints);
@@ -341,15 +355,19 @@ static int infer_devices(struct replay_inference *inference, const struct replay
     return error;
 }
 
-/* Pools that all ended before the history did leave no other trace than that it does not come out. */
+/* Pools that all ended before the history did leave no other trace than that it does not come out. If it does not with
+ * them either, but comes further, they were there. */
 static void infer_again_with_pools(struct replay_inference *inference, const struct replay_options *options,
                                    struct replay_result *result)
 {
     struct replay_result second;
     struct varve_message ignored;
-    if (infer_devices(inference, options, true, &second, &ignored) == VARVE_OK && second.mismatches == 0) {
+    int error = infer_devices(inference, options, true, &second, &ignored);
+    if (error == VARVE_OK && second.mismatches == 0) {
         *result = second;
         result->derived_pools = true;
+    } else if (error == VARVE_OK && second.reached > result->reached) {
+        result->inferred_pools = second.inferred_pools;
     }
 }
 
@@ -380,7 +398,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     silent.output = (struct replay_output){0}; /* records go anywhere only when the answers are known */
     silent.emit = NULL;
     int error = infer_devices(inference, &silent, false, result, message);
-    if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
+    if (error == VARVE_OK && result->mismatches > 0 && may_have_had_pools(history, result)) {
         infer_again_with_pools(inference, &silent, result);
     }
     if (!options->follow) {

@@ -88,14 +88,15 @@ struct replay_result {
     uint64_t ooms, skipped;    /* requests that failed; frees of what was never allocated */
     uint64_t limit;            /* of one device: of reserved bytes, 0: none */
     bool limit_is_small;       /* of one device: more was given back, or refused, than recorded */
-    size_t reached;            /* of one device: the most events that came out before another answer was tried */
+    size_t reached;            /* the most events of each device that came out before another answer was tried */
     uint64_t device_ns;        /* what the device's calls would have taken, by the measured times of alloc/device */
     /* bytes: most that the device had given out, its own pool included: what is reserved, and more under cuda-async */
     int64_t device_peak;
     double seconds;
     bool starts_late;
+    bool passes_over;      /* the mismatch: a free block that fits was not taken */
     bool derived_pools;    /* no segment at the end names a private pool, but it takes some */
-    size_t inferred_pools; /* private pools that the events do not name and that were inferred */
+    size_t inferred_pools; /* private pools that the events do not name and with which most came out */
     const char *advice;    /* what may be the reason of a mismatch; static text or NULL */
     size_t first_event;    /* replayed of device 0; those before end a request that began before the history */
 };

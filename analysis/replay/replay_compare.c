@@ -87,6 +87,11 @@ static bool is_of_refusal(unsigned action)
            action == HISTORY_OOM;
 }
 
+static bool may_serve(unsigned action)
+{
+    return action == HISTORY_ALLOC || action == HISTORY_SEGMENT_ALLOC || action == HISTORY_SEGMENT_MAP;
+}
+
 static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action, uint64_t size,
                              size_t stream)
 {
@@ -127,6 +132,8 @@ void replay_compare_record(void *context, const struct varve_record *record)
     if (replay->cursor >= replay->trace->event_count || event->action != action || event->size != size ||
         event->stream != stream || (event->addr != record->addr && action != HISTORY_OOM)) {
         differ_by_record(replay, record, action, size, stream);
+        replay->passes_over = action == HISTORY_ALLOC && replay->cursor < replay->trace->event_count &&
+                              may_serve(event->action) && event->addr != record->addr;
         replay->limit_is_small =
             is_of_refusal(action) && (replay->cursor >= replay->trace->event_count || !is_of_refusal(event->action));
         return;

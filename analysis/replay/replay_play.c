@@ -76,21 +76,24 @@ static bool takes_no_stream(void *context, uint64_t stream)
     return false;
 }
 
-/* The request, in its pool; `is_captured`: in the default one while somebody else allocates to a private one. */
-static int request_in_pool(struct replay *replay, const struct replay_request *request, bool is_captured,
-                           struct varve_message *message)
+/* In the request's pool, or in the default one while others allocate to a private one. */
+static int request_as_recorded(struct replay *replay, const struct replay_request *request,
+                               const struct replay_failure *failure, struct varve_message *message)
 {
     const struct varve_pool_id nameless = {UINT64_MAX, UINT64_MAX};
+    bool is_captured = failure->way == REPLAY_FAILS_IN_CAPTURE;
     uint64_t addr = 0;
+    replay->stream = request->stream;
+    replay->pool = failure->way == REPLAY_FAILS_IN_POOL ? failure->pool : request->pool;
     int result = is_captured ? varve_alloc_begin_allocate_to_pool(replay->alloc, nameless, takes_no_stream, NULL)
-                             : replay_pool_enter(replay, request->pool);
+                             : replay_pool_enter(replay, replay->pool);
     if (result != VARVE_OK) {
         return result;
     }
     result = varve_alloc_raw_alloc_with_stream(replay->alloc, request->bytes, replay->history->streams[request->stream],
                                                &addr, message);
     int left = is_captured ? varve_alloc_end_allocate_to_pool(replay->alloc, nameless)
-                           : replay_pool_leave(replay, request->pool);
+                           : replay_pool_leave(replay, replay->pool);
     if (is_captured && left == VARVE_OK) {
         left = varve_alloc_release_pool(replay->alloc, nameless);
     }
@@ -101,14 +104,12 @@ int replay_malloc(struct replay *replay, const struct replay_request *request)
 {
     struct varve_message message = {""};
     size_t begin = replay->cursor;
-    replay->stream = request->stream;
-    replay->pool = request->pool;
-    bool is_captured;
-    int result = replay_is_captured(replay, request, &is_captured);
+    struct replay_failure failure;
+    int result = replay_find_failure(replay, request, &failure);
     if (result != VARVE_OK) {
         return result;
     }
-    result = request_in_pool(replay, request, is_captured, &message);
+    result = request_as_recorded(replay, request, &failure, &message);
     replay->allocations += result == VARVE_OK ? 1 : 0;
     if (result != VARVE_OK && result != VARVE_ERROR_NO_MEMORY) {
         return fail_call(replay, "alloc", result, &message);

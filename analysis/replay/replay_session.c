@@ -12,6 +12,17 @@
 #define GIB (UINT64_C(1) << 30)
 #define ADDR_FIRST UINT64_C(0x7f0000000000)
 
+static void note_uses(struct replay *replay)
+{
+    const uint16_t *pools = replay->inferred->pools.of_event;
+    const struct history_event *events = replay->trace->events;
+    for (size_t i = 0; pools != NULL && i < replay->trace->event_count; i++) {
+        if (events[i].action == HISTORY_ALLOC || events[i].action == HISTORY_OOM) {
+            replay->pools[pools[i]].used_until = i + 1;
+        }
+    }
+}
+
 static int make_tables(struct replay *replay)
 {
     size_t streams = replay->history->stream_count;
@@ -23,6 +34,7 @@ static int make_tables(struct replay *replay)
         replay->is_reserved == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    note_uses(replay);
     /* number 0 is the default stream on both sides */
     replay->stream_of[0] = 1;
     replay->number_of[0] = 1;

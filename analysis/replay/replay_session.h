@@ -35,6 +35,7 @@ struct replay_request {
 struct replay_pool_state {
     bool is_made; /* the allocator has it */
     bool is_freeable;
+    size_t used_until; /* the event behind its last request */
 };
 
 struct replay {
@@ -65,6 +66,7 @@ struct replay {
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
     bool limit_is_small;         /* the mismatch: something is given back or refused that was not */
+    bool passes_over;            /* the mismatch: a free block served the request, in place of another or a new one */
     struct replay_call *emptied; /* emptied_count of them */
     size_t emptied_count, emptied_capacity;
     size_t emptied_next; /* not follow: of inferred->calls */
@@ -88,9 +90,18 @@ int replay_pool_leave(struct replay *replay, uint16_t pool);
 /// Whether the free that event `completion` completes, right behind its request, was deferred all the same: a
 /// request came between that failed, or got a new segment, where it would else have found the block.
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out);
-/// Whether the request failed without a wait for all streams and the release of all, as one does while another thread
-/// or stream allocates to a private pool.
-int replay_is_captured(struct replay *replay, const struct replay_request *request, bool *answer_out);
+/* How a request failed. */
+struct replay_failure {
+    enum {
+        REPLAY_FAILS_LAST,       /* after the whole chain of its own pool */
+        REPLAY_FAILS_IN_CAPTURE, /* without the wait and the release of all: others allocated to a private pool then */
+        REPLAY_FAILS_IN_POOL,    /* `pool`, which no event names */
+    } way;
+    uint16_t pool;
+};
+
+/// How the request from the cursor on did that, if it did.
+int replay_find_failure(struct replay *replay, const struct replay_request *request, struct replay_failure *out);
 /// From the cursor: completions, releases, and the request behind them.
 int replay_attribute_releases(struct replay *replay);
 /// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is

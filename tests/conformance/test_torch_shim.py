@@ -259,16 +259,25 @@ class Observe(Shim):
             memory, C = torch.cuda.memory, torch._C
             take = memory.caching_allocator_alloc
 
-            def elsewhere(stream):
-                thread = threading.Thread(target=take, args=(1, None, stream))
+            def elsewhere(stream, act=take, size=1):
+                thread = threading.Thread(target=act, args=(size, None, stream))
                 thread.start()
                 thread.join()
 
+            def fail(size=1 << 50, device=None, stream=0):
+                try:
+                    take(size, device, stream)
+                except RuntimeError:
+                    pass
+
             take(1)
+            fail()
             C._cuda_setMemoryMetadata("mine")
             C._cuda_beginAllocateCurrentThreadToPool(0, (0, 3))
             one = take(2)
             elsewhere(0)
+            fail()
+            elsewhere(0, fail, 1 << 50)
             C._cuda_beginAllocateCurrentThreadToPool(0, (0, 4))
             take(2)
             result["text"] = C._cuda_getMemoryMetadata()
@@ -282,6 +291,7 @@ class Observe(Shim):
             graph.capture_begin((5, 0))
             take(2, None, 7)
             elsewhere(7)
+            elsewhere(7, fail, 1 << 50)
             elsewhere(0)
             graph.capture_end()
             time.sleep(0.001)  # clocks may differ a little
@@ -296,6 +306,8 @@ class Observe(Shim):
         self.assertEqual(pools, [None, (0, 3), None, (0, 4), (0, 3), None, (5, 0), (5, 0), None, None])
         self.assertEqual(pools, [entry.get("pool_id") for entry in trace if entry["action"] == "segment_alloc"])
         self.assertEqual([entry.get("pool_id") for entry in trace if entry["action"] == "segment_free"], [(0, 3)])
+        self.assertEqual([entry.get("pool_id") for entry in trace if entry["action"] == "oom"],
+                         [None, (0, 3), None, (5, 0)])
         texts = [entry["user_metadata"] for entry in trace if entry["action"] == "alloc"]
         self.assertEqual(texts, ["", "mine", "", "mine", "other", "other", "other", "", "", "other"])
 

@@ -10,10 +10,12 @@ after cached memory was given back. With --observed somebody else switches PyTor
 
 Writes OUT.pickle, a snapshot with all events from the first allocation on, and OUT.json: what was done, what failed,
 the limit, and torch.cuda.memory_stats(). What no snapshot tells and no replay can know is left out: settings that
-change while it runs, pools that serve others' failures or never split."""
+change while it runs, pools that serve others' failures or never split. After a capture that failed PyTorch takes it to
+be underway for ever, and ends the process when a MemPool goes: pools stay then."""
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -360,6 +362,8 @@ class Program:
                 self.act(name)
             except Exception as error:  # the history is whole: it is no use to go on where a capture did not end
                 self.errors.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
+                if name == "capture":
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.pools))  # see above: the pools stay
                 if name == "capture" or len(self.errors) >= ERRORS_MAX:
                     break
         with contextlib.suppress(RuntimeError):

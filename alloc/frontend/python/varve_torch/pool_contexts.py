@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private pool of each entry of the history that PyTorch keeps itself, which says it only from 2.12 on. With each
 entry goes a text of the thread's (from 2.10 on): while a thread allocates to a pool, the pool stands there behind the
-program's own text. A segment's pool is that of its request, and a block's that of its segment. What other threads
-request meanwhile on a stream that is captured is the capture's."""
+program's own text. A segment's pool is that of its request, as is that of a request that fails, and a block's that of
+its segment. What other threads request meanwhile on a stream that is captured is the capture's."""
 
 import bisect
 import functools
@@ -21,7 +21,7 @@ SET, GET = "_cuda_setMemoryMetadata", "_cuda_getMemoryMetadata"
 BEGIN = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_beginAllocateToPool")
 END = "_cuda_endAllocateToPool"
 SLACK_US = 50  # between PyTorch's clock and the system's
-MADE, GONE = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
+MADE, GONE, FAILED = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap"), ("oom",)
 
 
 def harmlessly(act, *arguments, **options):
@@ -147,7 +147,7 @@ class PoolContexts:
             entry["user_metadata"] = marked[1]
             number = int(marked[3])
             return self.pool_of.get(number) if marked[2] == CAPTURE else (int(marked[2]), number)
-        if entry["action"] in MADE:
+        if entry["action"] in MADE + FAILED:
             for began, ended, stream, number in self.captures:
                 if entry.get("stream") == stream and began - SLACK_US <= entry.get("time_us", 0) <= ended + SLACK_US:
                     return self.pool_of.get(number)
@@ -164,7 +164,7 @@ class PoolContexts:
                     pool = mapped.pool_at(entry["addr"])
                 elif action in GONE:
                     pool = mapped.remove(entry["addr"], entry["size"])
-                else:
+                elif action not in FAILED:
                     continue
                 if pool is not None:
                     entry["pool_id"] = pool

@@ -86,6 +86,38 @@ TEST(test_all_pools_are_gone_at_the_end)
     scene_close(scene);
 }
 
+/* … nor is there a stream on which a graph could have been captured: these are of a MemPool. */
+TEST(test_all_pools_of_one_stream_are_gone_at_the_end)
+{
+    static const char *const calls[] = {
+        "a=6M -a b=6M#1 -b +6M R1*1 E",
+        "a=700 -a b=700#1 d=6M#1 -b -d c=9M -c P1 +700 E",
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        struct scene *scene = scene_of("", 0, calls[i]);
+        assert_int_equal(scene->history->stream_count, 1);
+        assert_true(scene_expect_decisions(scene, i).derived_pools);
+        scene_close(scene);
+    }
+}
+
+/* A failure has no address, so that nothing says which pool it was in. */
+TEST(test_failures_in_pools_without_names)
+{
+    static const char *const calls[] = {
+        "a=30M b=24M#1 c=24M#1 d=21M#1 -a -b !70M#1 +100",                     /* nothing of the default pool goes */
+        "a=30M b=24M#1 c=24M#1 d=21M#1 -a -b -c !90M#1 +100",                  /* oversize blocks of the pool do */
+        "a=30M b=24M#1 c=24M#2 d=21M#2 e=21M#1 -a -b -c !60M#2 +100",          /* of another pool */
+        "a=30M b=24M#1 c=24M#1 d=21M#1 -a -b [2 !90M ]2 +100 -c [2 !90M ]2 E", /* of the default pool, in a capture */
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        struct scene *scene = scene_of("max_split_size_mb:20", 130 * MIB, calls[i]);
+        assert_true(scene_count(scene, HISTORY_OOM) > 0);
+        scene_expect_decisions(scene, i);
+        scene_close(scene);
+    }
+}
+
 /* Newer versions name the pool in each event: what no proof shows is known then. */
 TEST(test_events_that_name_their_pool)
 {
@@ -151,6 +183,8 @@ static const struct {
     {"", 60 * MIB, "a=30M +20M#1 -a [1 !41M ]1 +30M"},
     {"max_split_size_mb:20", 80 * MIB, "a=30M b=15M c=20M#1 -a -b [1 !70M !71M ]1 +5M E"},
     {"", 60 * MIB, "a=30M +20M#1 -a~900 [1 !41M ]1 /900 +30M"},
+    /* one in a pool releases no more than that pool's oversize blocks */
+    {"max_split_size_mb:20", 130 * MIB, "a=30M b=24M#1 c=24M#1 d=21M#1 -a -b -c !90M#1 +100 E"},
 };
 
 static struct scene *scene_named(size_t number)
@@ -228,6 +262,20 @@ TEST(test_what_named_pools_do_not_allow)
         scene_close(scene);
     }
     assert_true(swapped > 0);
+}
+
+/* A request that fails and keeps free segments needs somebody to allocate to a private pool then: none is left here. */
+TEST(test_a_failure_that_nothing_explains)
+{
+    for (int is_left = 0; is_left < 2; is_left++) {
+        struct scene *scene = scene_open("", 60 * MIB, 0);
+        scene->names_pools = true;
+        scene_play(scene, "a=30M b=20M#1 -a -b");
+        scene_play(scene, is_left ? "[2 !41M ]2 P1 E" : "P1 [2 !41M ]2 E");
+        scene_end(scene);
+        assert_int_equal(comes_out(scene), is_left);
+        scene_close(scene);
+    }
 }
 
 /* A segment that empty_cache keeps, of a pool that gave others back. */

@@ -250,6 +250,10 @@ def _cuda_cudaCachingAllocator_raw_alloc(size, stream):
     global reached
     if current is not native:
         address = current.alloc(size, 0, stream)
+    elif size > 1 << 40:  # more than any device has
+        note("oom", 0, size, stream)
+        history[-1]["device_free"] = history[-1].pop("addr")
+        raise RuntimeError("CUDA out of memory")
     else:
         address = reached = BASE + SPACE * next(numbers)
         if "segments" in FAKES:
