@@ -87,9 +87,16 @@ static bool is_of_refusal(unsigned action)
            action == HISTORY_OOM;
 }
 
-static bool may_serve(unsigned action)
+/* A free block served the request, or mapped memory beside one, and in the history something else. */
+static bool passes_over(const struct replay *replay, const struct varve_record *record, unsigned action)
 {
-    return action == HISTORY_ALLOC || action == HISTORY_SEGMENT_ALLOC || action == HISTORY_SEGMENT_MAP;
+    const struct history_event *event = &replay->trace->events[replay->cursor];
+    if (replay->cursor >= replay->trace->event_count || event->addr == record->addr) {
+        return false;
+    }
+    return action == HISTORY_ALLOC ? event->action == HISTORY_ALLOC || event->action == HISTORY_SEGMENT_ALLOC ||
+                                         event->action == HISTORY_SEGMENT_MAP
+                                   : action == HISTORY_SEGMENT_MAP && event->action == HISTORY_SEGMENT_MAP;
 }
 
 static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action, uint64_t size,
@@ -132,8 +139,7 @@ void replay_compare_record(void *context, const struct varve_record *record)
     if (replay->cursor >= replay->trace->event_count || event->action != action || event->size != size ||
         event->stream != stream || (event->addr != record->addr && action != HISTORY_OOM)) {
         differ_by_record(replay, record, action, size, stream);
-        replay->passes_over = action == HISTORY_ALLOC && replay->cursor < replay->trace->event_count &&
-                              may_serve(event->action) && event->addr != record->addr;
+        replay->passes_over = passes_over(replay, record, action);
         replay->limit_is_small =
             is_of_refusal(action) && (replay->cursor >= replay->trace->event_count || !is_of_refusal(event->action));
         return;

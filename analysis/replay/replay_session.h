@@ -65,8 +65,8 @@ struct replay {
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
-    bool limit_is_small;         /* the mismatch: something is given back or refused that was not */
-    bool passes_over;            /* the mismatch: a free block served the request, in place of another or a new one */
+    bool limit_is_small; /* the mismatch: something is given back or refused that was not */
+    bool passes_over; /* the mismatch: the request got a free block, or mapped there, which the history did not take */
     struct replay_call *emptied; /* emptied_count of them */
     size_t emptied_count, emptied_capacity;
     size_t emptied_next; /* not follow: of inferred->calls */
