@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocates device memory (of the fake driver, in tests) until a file "quit" lies in the folder given: whenever there is
- * a file "go", which it removes, ROUNDS rounds, and then says so. In each: by the linked name, by a pointer that dlsym
+ * Allocates device memory (of the fake driver, in tests) until a file "quit" lies in the folder given: where there is
+ * a file "go", which it removes, ROUNDS rounds; then it says so. In each: by the linked name, by a pointer that dlsym
  * has given, by one of cuGetProcAddress, and by one that is asked for anew; as many bytes as the way's number times
  * 1,000. Says at the end whether what it keeps of the driver is what it was.
  */

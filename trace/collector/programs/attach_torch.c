@@ -100,7 +100,7 @@ void attach_torch_show(struct attach_torch *torch, bool is_watched, uint64_t now
 }
 
 /* A text of the directory that ends with its file; "": there is none yet. */
-static size_t text_read(int folder, const char *name, char *text, size_t bytes)
+static size_t torch_text_read(int folder, const char *name, char *text, size_t bytes)
 {
     const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const ssize_t length = fd >= 0 ? read(fd, text, bytes - 1) : -1;
@@ -145,7 +145,7 @@ void attach_torch_end(struct attach_torch *torch, const struct target *target, b
     bool waits = torch->ask >= 0;
     session_descriptor_close(&torch->ask);
     for (unsigned nap = 1; waits; nap++) {
-        text_read(torch->folder, ATTACH_TORCH_ANSWER, answer, sizeof(answer));
+        torch_text_read(torch->folder, ATTACH_TORCH_ANSWER, answer, sizeof(answer));
         if (nap % LOOKS == 0 && is_gone(target)) {
             return; /* what it has left is there */
         }
@@ -164,7 +164,7 @@ void attach_torch_end(struct attach_torch *torch, const struct target *target, b
 static bool packages_find(int folder, char *packages, size_t bytes)
 {
     char text[VARIABLES_BYTES];
-    const size_t length = text_read(folder, ATTACH_VARIABLES, text, sizeof(text));
+    const size_t length = torch_text_read(folder, ATTACH_VARIABLES, text, sizeof(text));
     packages[0] = '\0';
     for (size_t at = 0; at < length; at += strlen(text + at) + 1) {
         if (strncmp(text + at, ATTACH_VARIABLE_PYTHON "=", sizeof(ATTACH_VARIABLE_PYTHON)) == 0) {

@@ -11,7 +11,7 @@
 void cuda_attach_begin(void);
 /// The objects have the driver's again. What else a program has kept goes on through ours, which record nothing.
 void cuda_attach_end(void);
-/// What is known of contexts and pools goes, once no thread is inside (cuda_resources.c): the next recording finds none.
+/// What is known of contexts and pools goes (cuda_resources.c), once no thread is inside.
 void cuda_resources_release(void);
 
 #endif
