@@ -17,7 +17,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 
-#define FILTER_BITS 1024U
+#define FILTER_BITS 16384U
 
 #if defined(__aarch64__)
 #define RELOCATION_CALL R_AARCH64_JUMP_SLOT
@@ -55,7 +55,7 @@ struct entry {
 
 static unsigned filter_bit(uintptr_t value)
 {
-    return (unsigned)((value >> 4 ^ value >> 14) % FILTER_BITS);
+    return (unsigned)((value >> 4 ^ value >> 18) % FILTER_BITS);
 }
 
 static uintptr_t value_before(const struct replacing *replacing, const struct elf_replacement *replacement)
@@ -149,11 +149,11 @@ static bool elf_entries_entry_find(const struct replacing *replacing, const stru
         return false;
     }
     entry->at = of->info->dlpi_addr + relocation->r_offset;
-    if (entry->at % sizeof(uintptr_t) != 0 || !is_data(of, entry->at)) {
+    if (entry->at % sizeof(uintptr_t) != 0) {
         return false;
     }
     const uintptr_t value = __atomic_load_n((const uintptr_t *)entry->at, __ATOMIC_RELAXED);
-    if (!may_be_replaced(replacing, value)) {
+    if (!may_be_replaced(replacing, value) || !is_data(of, entry->at)) {
         return false;
     }
     const ElfW(Sym) *symbol = (const ElfW(Sym) *)of->object.symbols + ELF64_R_SYM(relocation->r_info);

@@ -127,11 +127,20 @@ bool symbols_running_frame(struct symbols_running *running, uint64_t pc, struct 
     if (!is_code(elf, frame_out->file_pc)) {
         return false;
     }
-    GElf_Off offset;
-    GElf_Sym symbol;
-    frame_out->function = dwfl_module_addrinfo(module, pc, &offset, &symbol, NULL, NULL, NULL);
-    frame_out->function_pc = frame_out->function != NULL ? frame_out->file_pc - offset : 0;
+    frame_out->symbols = dwfl_module_getsymtab(module); /* read by prepare_module */
     return true;
+}
+
+const char *symbols_running_function(struct symbols_running *running, const struct symbols_running_frame *frame,
+                                     uint64_t *begin_out)
+{
+    Dwfl_Module *module = running->dwfl != NULL ? dwfl_addrmodule(running->dwfl, frame->pc) : NULL;
+    GElf_Off offset = 0;
+    GElf_Sym symbol;
+    const char *name =
+        module != NULL ? dwfl_module_addrinfo(module, frame->pc, &offset, &symbol, NULL, NULL, NULL) : NULL;
+    *begin_out = name != NULL ? frame->file_pc - offset : 0;
+    return name;
 }
 
 static int visit_frame(Dwfl_Frame *state, void *argument)

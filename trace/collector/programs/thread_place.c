@@ -17,6 +17,7 @@
 #include <sys/uio.h>
 
 #define STACK_BYTES_MAX (256U << 10) /* deeper ones are unwound, which asks for a stop */
+#define SYMBOLS_MAX 50000            /* of an object that names are looked for in without need: the thread waits */
 
 static const char *const allocator_functions[] = {
     "malloc",       "free",        "calloc",        "realloc", "memalign",  "posix_memalign",
@@ -47,11 +48,11 @@ static const char *thread_place_base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-static bool is_unsafe(const struct place_rules *rules, const char *path, const struct symbols_running_frame *frame)
+static bool is_unsafe(const struct place_rules *rules, const char *path, uint64_t function_pc)
 {
     bool is_found = false;
-    for (unsigned i = 0; i < PLACE_UNSAFE_MAX && frame->function_pc != 0 && !is_found; i++) {
-        is_found = rules->unsafe[i] == frame->function_pc;
+    for (unsigned i = 0; i < PLACE_UNSAFE_MAX && function_pc != 0 && !is_found; i++) {
+        is_found = rules->unsafe[i] == function_pc;
     }
     return is_found && strcmp(path, rules->target->libc.path) == 0;
 }
@@ -66,6 +67,7 @@ void place_rules_init(struct place_rules *rules, const struct target *target)
 
 struct judgement {
     const struct place_rules *rules;
+    struct symbols_running *running;
     unsigned place;
     unsigned frames; /* before */
 };
@@ -85,21 +87,25 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
     struct judgement *judgement = context;
     const struct place_rules *rules = judgement->rules;
     const char *path = frame->path != NULL ? frame->path : "";
-    const char *function = frame->function != NULL ? frame->function : "";
+    const bool may_allocate = is_allocator(rules->target, path);
+    uint64_t function_pc = 0;
+    const char *function = may_allocate || frame->symbols <= SYMBOLS_MAX
+                               ? symbols_running_function(judgement->running, frame, &function_pc)
+                               : NULL;
+    function = function != NULL ? function : "";
     const bool is_innermost = judgement->frames++ == 0;
     if (strncmp(thread_place_base_name(path), "libvarve_preload.so", 19) == 0) {
         judgement->place |= is_innermost || !thread_place_is_among(function, waiting_hooks) ? PLACE_RECORDER : 0U;
     } else if (strncmp(thread_place_base_name(path), "ld-linux", 8) == 0 ||
                strncmp(thread_place_base_name(path), "ld-2.", 5) == 0 ||
-               thread_place_is_among(function, unsafe_functions) || is_unsafe(rules, path, frame)) {
+               thread_place_is_among(function, unsafe_functions) || is_unsafe(rules, path, function_pc)) {
         judgement->place |= PLACE_LOADER;
     } else if (strcmp(path, rules->target->libc.path) == 0) {
         if (frame->file_pc >= rules->malloc_start && frame->file_pc < rules->malloc_end) {
             judgement->place |= PLACE_ALLOCATOR;
         }
-    } else if (is_allocator(rules->target, path) &&
-               (strstr(thread_place_base_name(path), ".so") != NULL || strstr(function, "alloc") != NULL ||
-                strstr(function, "free") != NULL)) {
+    } else if (may_allocate && (strstr(thread_place_base_name(path), ".so") != NULL ||
+                                strstr(function, "alloc") != NULL || strstr(function, "free") != NULL)) {
         judgement->place |= PLACE_ALLOCATOR; /* of a program only its functions with such names */
     }
     return true;
@@ -107,7 +113,7 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
 
 unsigned place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid)
 {
-    struct judgement judgement = {.rules = rules};
+    struct judgement judgement = {.rules = rules, .running = running};
     return symbols_running_stack(running, tid, judge_frame, &judgement) ? judgement.place : PLACE_UNKNOWN;
 }
 
@@ -146,7 +152,7 @@ unsigned place_asleep(struct place_rules *rules, struct symbols_running *running
     const size_t bytes = end - sp <= STACK_BYTES_MAX ? end - sp : 0;
     uint64_t *words = bytes != 0 ? malloc(bytes) : NULL;
     const struct iovec to = {words, bytes}, from = {(void *)(uintptr_t)sp, bytes};
-    struct judgement judgement = {.rules = rules};
+    struct judgement judgement = {.rules = rules, .running = running};
     struct symbols_running_frame frame;
     if (words == NULL || process_vm_readv(tid, &to, 1, &from, 1, 0) != (ssize_t)bytes ||
         !symbols_running_frame(running, pc, &frame)) {

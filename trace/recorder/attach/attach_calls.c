@@ -5,6 +5,7 @@
  */
 #include "trace/recorder/attach/attach_calls.h"
 #include "trace/recorder/attach/attach_python.h"
+#include "trace/guest/elf_entries.h"
 #include "trace/recorder/cuda/cuda_attach.h"
 #include "trace/recorder/emit_slow.h"
 #include "trace/recorder/heap/heap_hooks.h"
@@ -12,6 +13,26 @@
 #include "trace/stacks/callsite_here.h"
 #include "trace/format/attach_format.h"
 #include "trace/emit.h"
+
+#define ROWS_MAX 192U
+
+/* What is in entries of the loaded objects: put there, and taken out, in one walk. */
+static struct elf_replacement rows[ROWS_MAX];
+static unsigned row_count;
+
+static void hooks_in(bool is_heap)
+{
+    if (is_heap) {
+        heap_attach_prepare();
+    }
+    row_count = heap_attach_rows(is_heap, rows, ROWS_MAX);
+    row_count += cuda_attach_prepare(rows + row_count, ROWS_MAX - row_count);
+    elf_entries_replace(rows, row_count);
+    cuda_attach_begin();
+    if (is_heap) {
+        heap_attach_begin();
+    }
+}
 
 static enum attach_answer attach_begin(const char *directory)
 {
@@ -26,12 +47,7 @@ static enum attach_answer attach_begin(const char *directory)
     }
     preload_is_on = true;
     (void)recorder_process_attach();
-    if (varve_records_wanted(VARVE_RECORDS_HEAP)) {
-        heap_attach_begin();
-    } else {
-        heap_attach_watch_unloading();
-    }
-    cuda_attach_begin();
+    hooks_in(varve_records_wanted(VARVE_RECORDS_HEAP));
     attach_python_begin(directory);
     return ATTACH_DONE;
 }
@@ -51,6 +67,7 @@ int varve_preload_detach(void)
     recorder_reentrant_begin(&saved);
     heap_attach_end();
     cuda_attach_end();
+    elf_entries_restore(rows, row_count);
     recorder_reentrant_end(&saved);
     return ATTACH_DONE;
 }

@@ -71,7 +71,6 @@ static bool driver_object(struct elf_object *driver_out)
 static void driver_functions_find(void)
 {
     struct elf_replacement function;
-    function_count = 0;
     for (unsigned i = 0; cuda_lookup_driver((enum cuda_hook)i, &function); i++) {
         if (function.from != 0) {
             driver_address = function.from;
@@ -158,7 +157,7 @@ static int exchange_visit(struct dl_phdr_info *info, size_t bytes, void *context
 {
     (void)bytes;
     (void)context;
-    for (unsigned i = 0; i < info->dlpi_phnum && function_count > 0 && !is_left_alone(info); i++) {
+    for (unsigned i = 0; i < info->dlpi_phnum && !is_left_alone(info); i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         if (is_writable(header)) {
             words_visit(writable_from(info, header), info->dlpi_addr + header->p_vaddr + header->p_memsz);
@@ -185,19 +184,28 @@ static int restore_visit(struct dl_phdr_info *info, size_t bytes, void *context)
     return 0;
 }
 
-void cuda_attach_begin(void)
+unsigned cuda_attach_prepare(struct elf_replacement *rows, unsigned room)
 {
-    __atomic_store_n(&cuda_wanted, CUDA_WANTED_UNKNOWN, __ATOMIC_RELEASE);
-    if (!cuda_is_wanted()) {
-        return;
-    }
     struct elf_object driver;
-    cuda_lookup_dlsym_replace();
+    function_count = 0;
+    __atomic_store_n(&cuda_wanted, CUDA_WANTED_UNKNOWN, __ATOMIC_RELEASE);
+    if (!cuda_is_wanted() || room < CUDA_HOOK_COUNT + 1) {
+        return 0;
+    }
+    unsigned count = cuda_lookup_dlsym_replace(&rows[0]);
     if (driver_object(&driver)) {
         driver_functions_find();
         dlerror(); /* of names that this driver has not */
         (void)elf_definitions_replace(&driver, functions, function_count);
-        elf_entries_replace(functions, function_count);
+        memcpy(rows + count, functions, function_count * sizeof(*rows));
+        count += function_count;
+    }
+    return count;
+}
+
+void cuda_attach_begin(void)
+{
+    if (function_count > 0) {
         elf_each_object(exchange_visit, NULL);
     }
 }
@@ -206,11 +214,12 @@ void cuda_attach_end(void)
 {
     struct elf_object driver;
     __atomic_store_n(&cuda_wanted, CUDA_WANTED_NO, __ATOMIC_RELEASE);
-    if (driver_object(&driver)) {
+    if (function_count > 0 && driver_object(&driver)) {
         (void)elf_definitions_restore(&driver, functions, function_count);
     }
-    elf_each_object(restore_visit, NULL);
+    if (word_count > 0) {
+        elf_each_object(restore_visit, NULL);
+    }
     word_count = 0;
-    elf_entries_restore(functions, function_count);
     cuda_lookup_dlsym_restore();
 }

@@ -113,8 +113,9 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller) __at
 /// driver has none of that name, or it is of no interest. False: `hook` is none.
 struct elf_replacement;
 bool cuda_lookup_driver(enum cuda_hook hook, struct elf_replacement *function_out);
-/// Objects that are loaded, and those to come, ask our dlsym; and the C library's again. Take the loader's lock.
-void cuda_lookup_dlsym_replace(void);
+/// Who is bound to the C library's dlsym from now on is bound to ours; 1: `row_out` says what of the loaded objects is,
+/// too. 0: it is not known. And back.
+unsigned cuda_lookup_dlsym_replace(struct elf_replacement *row_out);
 void cuda_lookup_dlsym_restore(void);
 
 /* Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any. */

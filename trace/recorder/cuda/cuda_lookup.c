@@ -95,14 +95,14 @@ static void definition_replace(const void *real)
     }
 }
 
-void cuda_lookup_dlsym_replace(void)
+unsigned cuda_lookup_dlsym_replace(struct elf_replacement *row_out)
 {
     struct elf_object c_library;
-    struct elf_replacement row;
-    if (dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, &row)) {
-        (void)elf_definitions_replace(&c_library, &row, 1);
-        (void)elf_entries_replace(&row, 1);
+    const bool is_found = dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, row_out);
+    if (is_found) {
+        (void)elf_definitions_replace(&c_library, row_out, 1);
     }
+    return is_found;
 }
 
 void cuda_lookup_dlsym_restore(void)
@@ -111,7 +111,6 @@ void cuda_lookup_dlsym_restore(void)
     struct elf_replacement row;
     if (cuda_dlsym_real != NULL && dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, &row)) {
         (void)elf_definitions_restore(&c_library, &row, 1);
-        (void)elf_entries_restore(&row, 1);
     }
 }
 

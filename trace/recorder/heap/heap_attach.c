@@ -2,12 +2,13 @@
 /*
  * The heap of a program that runs already. The library was loaded by dlopen, so no name leads to its hooks: they are
  * put where names are looked up (loading.c) and into the entries by which the program and its libraries call
- * (guest/elf_entries.c), and taken out again.
+ * (attach/attach_calls.c), and taken out again.
  */
 #include "trace/recorder/heap/heap_hooks.h"
 #include "trace/guest/elf_entries.h"
 #include "trace/recorder/session.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static bool was_begun;
@@ -23,7 +24,18 @@ static const struct elf_replacement *unloading_row(void)
     return at < table->count ? &table->rows[at] : NULL;
 }
 
-void heap_attach_begin(void)
+unsigned heap_attach_rows(bool is_wanted, struct elf_replacement *rows, unsigned room)
+{
+    const struct hook_table *table = hook_table();
+    const struct elf_replacement *from = is_wanted ? table->rows : unloading_row();
+    const unsigned count = is_wanted ? table->count : from != NULL;
+    if (count > 0 && count <= room) {
+        memcpy(rows, from, count * sizeof(*rows));
+    }
+    return count <= room ? count : 0;
+}
+
+void heap_attach_prepare(void)
 {
     if (!was_begun) {
         was_begun = true;
@@ -32,18 +44,11 @@ void heap_attach_begin(void)
     main_end_find_python();
     heap_with_stacks = recorder_session()->stacks;
     loading_begin();
-    elf_entries_replace(hook_table()->rows, hook_table()->count);
-    /* Only now: an allocation that was recorded while some entry of free was still the program's own
-     * would never end. */
-    __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
 }
 
-void heap_attach_watch_unloading(void)
+void heap_attach_begin(void)
 {
-    const struct elf_replacement *row = unloading_row();
-    if (row != NULL) {
-        elf_entries_replace(row, 1);
-    }
+    __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
 }
 
 void heap_attach_end(void)
@@ -58,5 +63,4 @@ void heap_attach_end(void)
     if (was_on) {
         loading_end();
     }
-    elf_entries_restore(hook_table()->rows, hook_table()->count);
 }

@@ -157,12 +157,18 @@ extern uint32_t heap_with_stacks;
  * anything is recorded is decided by varve_preload_attach (attach/attach_calls.h). Set with heap_real. */
 extern bool heap_is_late;
 
-/// The hooks into a program that runs already, and out of it (heap_attach.c): then nothing more is recorded, but by
-/// those that threads are in. Take the loader's lock. Threads: one at a time.
+/* Of a program that runs already (heap_attach.c). All but the first take the loader's lock. Threads: one at a time. */
+
+/// What is to be put into its entries, at most `room`: all hooks, or, where its heap is not recorded, that which sees
+/// that objects are unloaded. How many they are.
+unsigned heap_attach_rows(bool is_wanted, struct elf_replacement *rows, unsigned room);
+/// Names lead to the hooks, but nothing is recorded yet.
+void heap_attach_prepare(void);
+/// Only once the hooks are in: an allocation that was recorded while some entry of free was still the program's own
+/// would never end.
 void heap_attach_begin(void);
+/// Nothing more is recorded, but by hooks that threads are in, and names lead where they led before.
 void heap_attach_end(void);
-/// Of a program whose heap is not recorded: only that objects are unloaded is seen.
-void heap_attach_watch_unloading(void);
 
 /* Of the kernel; set with heap_real. */
 extern size_t heap_page_bytes;
