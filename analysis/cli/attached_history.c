@@ -34,9 +34,7 @@ static int attached_read(const struct varve_collect_options *collect, const stru
         return history_read_pytorch(path, history_out, progress, message);
     }
     return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d: %s", collect->attach_pid,
-                             result->torch_remark.text[0] != '\0' ? result->torch_remark.text
-                                                                  : "it left no history: it used no CUDA, or was "
-                                                                    "killed");
+                             result->torch_remark.text);
 }
 
 static int attached_record(struct command_context *context, struct recording *recording,

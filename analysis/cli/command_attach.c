@@ -133,10 +133,9 @@ static int command_attach_run(struct command_context *context, const void *value
     collect.attach_ns = values->for_ns;
     collect.database_path = values->output != NULL ? values->output : output;
     int error = varve_collect_attach(&collect, &result, &message);
-    if (result.started && result.torch_history[0] != '\0' &&
-        !record_histories(result.torch_history, values->recording.force, &recording.progress, context->err, history,
-                          sizeof(history))) {
-        record_histories_missing(result.torch_history, context->err);
+    if (result.started && result.torch_history[0] != '\0') {
+        (void)record_histories(result.torch_history, values->recording.force, &recording.progress, context->err,
+                               history, sizeof(history));
     }
     progress_end(&recording.progress);
     if (error != VARVE_OK) {

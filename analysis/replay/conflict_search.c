@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each answer only ever changes in one direction, so that the search ends. */
+/* What was learned of names and limits only grows, and the manner goes through each of its four states once, so that
+ * the search ends; ATTEMPTS_MAX is for what is not foreseen. */
 #include "analysis/replay/replay_session.h"
 
 #include "analysis/base/memory_or_exit.h"

@@ -586,6 +586,11 @@ static int check_torch(const struct recording *recording, char *history, struct 
     }
     int error = record_history_check(recording->options, message);
     VARVE_THEN(error, record_history_name(recording->options->database_path, history, message));
+    for (unsigned i = 0; i < 2 && error == VARVE_OK; i++) { /* what an earlier one has left stays */
+        char path[DIRECTORY_PATH_BYTES + 32];
+        snprintf(path, sizeof(path), "%s.%d.%s", history, recording->options->attach_pid, i == 0 ? "db" : "pickle");
+        error = varve_publish_check(path, recording->options->replace, message);
+    }
     return error;
 }
 
@@ -633,6 +638,22 @@ static int await_end(struct recording *recording, int error)
     return error;
 }
 
+/* PyTorch's, of an attached process. */
+static void take_history(struct recording *recording, struct varve_collect_result *result)
+{
+    struct varve_message *remark = &recording->torch_remark;
+    if (recording->attach == NULL || result->torch_history[0] == '\0') {
+        return;
+    }
+    if (!attach_torch_take(&recording->collector.directory, result->torch_history, recording->options->attach_pid,
+                           remark)) {
+        result->torch_history[0] = '\0';
+        if (remark->text[0] == '\0') {
+            varve_message_set(remark, VARVE_ERROR_NOT_FOUND, "it left no history: it used no CUDA, or was killed");
+        }
+    }
+}
+
 /* What `start` or `start_attached` has begun, to its end. */
 static int record_run_run(struct recording *recording, struct varve_collect_result *result,
                           struct varve_message *message)
@@ -647,17 +668,13 @@ static int record_run_run(struct recording *recording, struct varve_collect_resu
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
     VARVE_THEN(error, collect_lttng_publish(&recording->collector, options->database_path, result, message));
+    take_history(recording, result); /* while what is left of an end in between can still be recovered */
     VARVE_THEN(error, collector_publish(&recording->collector, options->database_path, message));
     record_run_release(recording);
     result->was_detached = recording->attach != NULL && !recording->launch.is_gone;
     result->hooked_count = recording->hooked_count;
     result->hooked_pid = recording->hooked_pid;
     result->hooked_why = recording->hooked_why;
-    if (recording->attach != NULL && result->torch_history[0] != '\0' &&
-        !attach_torch_take(&recording->collector.directory, result->torch_history, options->attach_pid,
-                           &recording->torch_remark)) {
-        result->torch_history[0] = '\0';
-    }
     result->torch_remark = recording->torch_remark;
     launch_finished();
     if (error == VARVE_OK) {

@@ -280,9 +280,20 @@ static bool has_database(const struct session_directory *directory)
 }
 
 /* The database last: when it is in its place, nothing of the recording is left to be moved. */
+/* What an attached one has left in the directory. */
+static void recover_history(const struct collector *collector, struct varve_collect_result *result)
+{
+    const struct session_control *control = collector->directory.control;
+    if (result->torch_history[0] != '\0' && control != NULL && control->attached_pid > 0) {
+        (void)attach_torch_take(&collector->directory, result->torch_history, control->attached_pid,
+                                &result->torch_remark);
+    }
+}
+
 static int publish(struct collector *collector, struct varve_collect_result *result, struct varve_message *message)
 {
     int error = collect_lttng_publish(collector, result->database_path, result, message);
+    recover_history(collector, result);
     return error == VARVE_OK ? collector_publish(collector, result->database_path, message) : error;
 }
 
@@ -480,16 +491,6 @@ static void name_histories(const struct collector *collector, struct varve_colle
     }
 }
 
-/* What an attached one has left in the directory. */
-static void take_history(const struct collector *collector, struct varve_collect_result *result)
-{
-    const struct session_control *control = collector->directory.control;
-    if (result->torch_history[0] != '\0' && control != NULL && control->attached_pid > 0) {
-        (void)attach_torch_take(&collector->directory, result->torch_history, control->attached_pid,
-                                &result->torch_remark);
-    }
-}
-
 int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
                           varve_collect_progress progress, void *progress_context, struct varve_collect_result *result,
                           struct varve_message *message)
@@ -534,7 +535,6 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     }
     collector_close(collector);
     if (error == VARVE_OK) {
-        take_history(collector, result);
         session_directory_remove(&collector->directory);
     } else {
         session_directory_close(&collector->directory);

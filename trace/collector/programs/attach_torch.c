@@ -127,8 +127,8 @@ static void remark_on(const char *answer, struct varve_message *remark_out)
     }
     varve_message_set(remark_out, VARVE_ERROR_UNSUPPORTED, "PyTorch's history: %.300s",
                       is_last(answer)                ? answer
-                      : strcmp(answer, WRITING) == 0 ? "it is still being written"
-                                                     : "Python lets nobody run; it ends when it does");
+                      : strcmp(answer, WRITING) == 0 ? "it was still being written, and is lost"
+                                                     : "it is lost: Python has let nobody run for a minute");
 }
 
 static bool is_gone(const struct target *target)

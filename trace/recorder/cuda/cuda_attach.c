@@ -14,13 +14,19 @@
 #include "trace/recorder/cuda/cuda_hooks.h"
 #include "trace/guest/elf_entries.h"
 #include "trace/guest/elf_symbol.h"
+#include "trace/guest/guest_memory.h"
+#include "base/syscall.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
 
 #define WORDS_MAX 4096U
+#define COPY_BYTES ((uintptr_t)4096) /* a page, or part of one */
 
 /* A word that led to the driver; 0: forgotten. */
 struct word {
@@ -128,23 +134,49 @@ static uintptr_t writable_from(const struct dl_phdr_info *info, const ElfW(Phdr)
     return (from + sizeof(uintptr_t) - 1) & ~(sizeof(uintptr_t) - 1);
 }
 
-static void word_exchange(uintptr_t *word, uintptr_t seen)
+/* The page of a word can be written now, whatever its object says of it. Kernels before 5.14 can't tell. */
+static bool may_store(uintptr_t at)
 {
-    const struct elf_replacement *function = function_at(seen);
-    if (function != NULL && word_count < WORDS_MAX &&
-        __atomic_compare_exchange_n(word, &seen, function->to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-        words[word_count++] = (struct word){(uintptr_t)word, function};
+#ifdef MADV_POPULATE_WRITE
+    const uintptr_t page_bytes = getauxval(AT_PAGESZ);
+    const long result = recorder_sys_madvise((void *)(at & ~(page_bytes - 1)), page_bytes, MADV_POPULATE_WRITE);
+    return result == 0 || result == -EINVAL;
+#else
+    (void)at;
+    return true;
+#endif
+}
+
+static bool word_exchange(uintptr_t at, uintptr_t from, uintptr_t to)
+{
+    return may_store(at) &&
+           __atomic_compare_exchange_n((uintptr_t *)at, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* `copy`: of the words at `from`. */
+static void words_visit(uintptr_t from, const uintptr_t *copy, size_t count)
+{
+    const uintptr_t lowest = functions[0].from, span = functions[function_count - 1].from - lowest;
+    for (size_t i = 0; i < count; i++) {
+        const struct elf_replacement *function = copy[i] - lowest <= span ? function_at(copy[i]) : NULL;
+        const uintptr_t at = from + i * sizeof(*copy);
+        if (function != NULL && word_count < WORDS_MAX && word_exchange(at, function->from, function->to)) {
+            words[word_count++] = (struct word){at, function};
+        }
     }
 }
 
-static void words_visit(uintptr_t from, uintptr_t end)
+/* A program may have closed pages of what an object can write, or its file may have become shorter: those are left out,
+ * since they can't be copied. */
+static void range_visit(uintptr_t from, uintptr_t end, uintptr_t *copy)
 {
-    const uintptr_t lowest = functions[0].from, span = functions[function_count - 1].from - lowest;
-    for (uintptr_t at = from; at + sizeof(uintptr_t) <= end; at += sizeof(uintptr_t)) {
-        const uintptr_t value = __atomic_load_n((const uintptr_t *)at, __ATOMIC_RELAXED);
-        if (value - lowest <= span) {
-            word_exchange((uintptr_t *)at, value);
+    while (from + sizeof(*copy) <= end) {
+        const uintptr_t next = (from & ~(COPY_BYTES - 1)) + COPY_BYTES;
+        const size_t bytes = (next < end ? next : end) - from;
+        if (recorder_read_memory(copy, from, bytes)) {
+            words_visit(from, copy, bytes / sizeof(*copy));
         }
+        from = next;
     }
 }
 
@@ -156,11 +188,10 @@ static bool is_writable(const ElfW(Phdr) * header)
 static int exchange_visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     (void)bytes;
-    (void)context;
     for (unsigned i = 0; i < info->dlpi_phnum && !is_left_alone(info); i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         if (is_writable(header)) {
-            words_visit(writable_from(info, header), info->dlpi_addr + header->p_vaddr + header->p_memsz);
+            range_visit(writable_from(info, header), info->dlpi_addr + header->p_vaddr + header->p_memsz, context);
         }
     }
     return 0;
@@ -174,10 +205,8 @@ static int restore_visit(struct dl_phdr_info *info, size_t bytes, void *context)
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         for (unsigned at = 0; is_writable(header) && at < word_count; at++) {
-            uintptr_t ours = words[at].replacement->to;
             if (is_in_segment(info, header, words[at].at)) {
-                __atomic_compare_exchange_n((uintptr_t *)words[at].at, &ours, words[at].replacement->from, false,
-                                            __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+                (void)word_exchange(words[at].at, words[at].replacement->to, words[at].replacement->from);
             }
         }
     }
@@ -205,8 +234,10 @@ unsigned cuda_attach_prepare(struct elf_replacement *rows, unsigned room)
 
 void cuda_attach_begin(void)
 {
-    if (function_count > 0) {
-        elf_each_object(exchange_visit, NULL);
+    uintptr_t *copy = function_count > 0 ? recorder_map(COPY_BYTES) : NULL;
+    if (copy != NULL) {
+        elf_each_object(exchange_visit, copy);
+        recorder_unmap(copy, COPY_BYTES);
     }
 }
 

@@ -8,6 +8,7 @@ as it is, torch.now.pickle. A history of some 100,000 events takes Python a seco
 else runs: so PyTorch writes it itself, and what is missing in it, the lines of backward passes, the collector adds."""
 
 import atexit
+import collections
 import os
 import pickle
 import sys
@@ -21,6 +22,7 @@ from .snapshot_tables import PICKLE_PROTOCOL
 from .versions import snapshot_alone
 
 ENTRIES_MAX = 1_000_000  # of the history, then the first ones go: some 500 MB of the program's memory
+PASSES_MAX = 100_000  # backward passes: more than a history of so many entries has
 LOCK_SHARE = 50  # times what a snapshot takes of the interpreter's lock pass before the next one
 UNWRITTEN = 1  # the library's answer: this PyTorch can't write its history
 
@@ -35,6 +37,7 @@ class Attached(Observer):
         self.is_over = self.is_written = False
         self.is_on = self.is_theirs = False  # theirs: the program keeps a history itself, which stays as it is
         self.passes.is_live = self.is_live
+        self.passes.passes = collections.deque(maxlen=PASSES_MAX)
         self.next_show = 0
 
     def file(self, name):
@@ -86,15 +89,20 @@ class Attached(Observer):
         try:
             self.write()
         finally:
-            self.replaced.undo()
             atexit.unregister(self.write)
-            if self.is_on and not self.is_theirs:
-                self.record(None)
+            try:
+                if self.is_on and not self.is_theirs:
+                    self.record(None)
+            finally:
+                self.replaced.undo()
 
     def write(self):
-        """Once: by the end of the recording, or by that of the process, which waits for the other."""
+        """Once: by the end of the recording, or by that of the process, which waits for the other. A fork child may
+        have inherited a lock that nobody lets go of."""
+        if os.getpid() != self.pid:
+            return
         with self.writing:
-            if self.is_on and not self.is_written and os.getpid() == self.pid:
+            if self.is_on and not self.is_written:
                 self.is_written = True
                 path = self.file("torch.pickle")
                 self.store(path + ".tmp")
@@ -111,7 +119,7 @@ class Attached(Observer):
             raise OSError("it could not be written")
         elif self.passes.passes:
             with open(self.file("torch.passes"), "wb") as stream:
-                pickle.dump(self.passes.passes, stream)
+                pickle.dump(list(self.passes.passes), stream)
 
 
 class Collector:
