@@ -136,6 +136,28 @@ class AttachTorch(recording.AttachCase):
         self.varve("recover", self.path + ".d")
         self.assert_part(answer["log"])
 
+    def test_program_is_killed(self):
+        process = self.training()
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        process.kill()
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("it left no history", outcome.err)
+
+    def test_history_is_there_already(self):
+        """That of an earlier recording stays."""
+        process = self.training()
+        for end in ("db", "pickle"):
+            self.path = os.path.join(self.folder, f"{end}.db")
+            earlier = os.path.join(self.folder, f"{end}.torch.{process.pid}.{end}")
+            with open(earlier, "w", encoding="ascii") as stream:
+                stream.write("mine")
+            outcome = self.varve("attach", "--torch", "-o", self.path, str(process.pid), status=2)
+            self.assertIn(earlier, outcome.err)
+        self.assert_restored(self.answer(process))
+
     def test_no_python(self):
         """A program that has PyTorch's libraries alone."""
         process = self.begin(recording.program("attach_target"), self.folder, "1", env={

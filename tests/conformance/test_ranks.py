@@ -8,6 +8,7 @@ import json
 import os
 import statistics
 import sys
+import textwrap
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -240,6 +241,34 @@ class RanksCase(OnVarve):
         self.record_ranks(-1, ranks=1)
         self.assertNotIn("\nRanks", self.varve("report", "--all", self.path).out)
         self.assertNotIn("ranks", json.loads(self.varve("report", "--json", self.path).out))
+
+
+class Launcher(recording.Case):
+    """As torchrun under srun: its own SLURM_PROCID is the node's, and no rank of the program."""
+
+    PROGRAM = """
+        import os, subprocess, sys
+        kept = bytearray(20_000_000)
+        work = "kept = bytearray(1_000_000)"
+        for rank in sys.argv[1:]:
+            subprocess.run([sys.executable, "-c", work], env={**os.environ, "RANK": rank}, check=True)
+        """
+
+    def ranks(self, *ranks):
+        path = os.path.join(self.folder, "launcher.py")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(textwrap.dedent(self.PROGRAM))
+        self.record(sys.executable, path, *ranks, options=["-q", "-f", "--stacks", "none"],
+                    env={**os.environ, "SLURM_PROCID": "1"})
+        self.open()
+        return self.sql("SELECT rank, processes FROM rank_total WHERE domain = 'heap' ORDER BY rank")
+
+    def test_launcher_is_no_rank(self):
+        self.assertEqual(self.ranks("8", "9"), [(8, 1), (9, 1)])
+
+    def test_workers_of_a_rank(self):
+        """Processes of the same rank are all of it."""
+        self.assertEqual(self.ranks("1", "1"), [(1, 3)])
 
 
 if __name__ == "__main__":

@@ -1275,6 +1275,15 @@ CREATE VIEW cupti_difference AS
 -- all of them; peak, reserved bytes and what is live over time are of the one process and device that has the rank's
 -- largest peak, since peaks of different times don't add up.
 
+--- processes that do a rank's work: not one that has started those of another rank, such as torchrun under srun
+--- id: process.id | rank: in the distributed program (RANK)
+CREATE VIEW rank_process AS
+    WITH RECURSIVE launcher(pid) AS (
+            SELECT p.pid FROM process c JOIN process p ON p.pid = c.parent_pid WHERE p.rank <> c.rank
+            UNION
+            SELECT p.parent_pid FROM launcher l JOIN process p ON p.pid = l.pid WHERE p.parent_pid IS NOT NULL)
+    SELECT id, rank FROM process WHERE rank IS NOT NULL AND pid NOT IN launcher;
+
 --- sums per rank and domain; process, device, peak and reserved bytes are those where the rank has its largest peak
 --- rank: in the distributed program (RANK) | processes: of the rank that allocated in the domain
 --- process_id: process with the largest peak | device: of that peak
@@ -1289,8 +1298,7 @@ CREATE VIEW rank_total AS
             sum(t.allocations) AS allocations, sum(t.frees) AS frees, sum(t.bytes) AS bytes,
             sum(t.live_allocations) AS live_allocations, sum(t.live_bytes) AS live_bytes,
             max(t.peak_bytes) AS peak_bytes, t.peak_seq, t.peak_ns, sum(t.failed) AS failed
-        FROM total_process t JOIN process p ON p.id = t.process_id
-        WHERE p.rank IS NOT NULL GROUP BY p.rank, t.domain) t
+        FROM total_process t JOIN rank_process p ON p.id = t.process_id GROUP BY p.rank, t.domain) t
         LEFT JOIN ladder_peak_stat l ON t.domain = 'block' AND l.process_id = t.process_id AND l.device = t.device;
 
 -- The median of an even number of ranks is the mean of the two in the middle. A rank without memory in a domain that
@@ -1416,9 +1424,8 @@ CREATE VIEW rank_line AS
             sum(peak_bytes)) AS peak_bytes
     FROM (SELECT p.rank, t.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id, t.allocations, t.bytes,
                 0 AS peak_bytes
-            FROM callsite_total_process t JOIN process p ON p.id = t.process_id
+            FROM callsite_total_process t JOIN rank_process p ON p.id = t.process_id
                 LEFT JOIN callsite c ON c.id = t.callsite_id
-            WHERE p.rank IS NOT NULL
         UNION ALL SELECT rank, domain, user_symbol_id, 0, 0, bytes FROM rank_live WHERE moment = 'peak')
     GROUP BY 1, 2, 3;
 
