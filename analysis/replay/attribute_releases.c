@@ -436,7 +436,8 @@ static bool may_be_captured(const struct replay *replay, const struct replay_req
     return may_be;
 }
 
-/* `run` has no C. Sets `out` to what explains R, if that is not the whole chain. */
+/* `run` has no C. Sets `out` to what explains R, if that is not the whole chain. What completes blocks before its
+ * search is no part of a capture, and waits for all. */
 static int find_failure(struct replay *replay, const struct run *run, const struct replay_request *request,
                         struct replay_failure *out)
 {
@@ -444,7 +445,7 @@ static int find_failure(struct replay *replay, const struct run *run, const stru
     size_t pending;
     *out = (struct replay_failure){.way = REPLAY_FAILS_LAST};
     if (replay->trace->events[request->event].action != HISTORY_OOM || request->pool != 0 ||
-        !may_be_captured(replay, request)) {
+        (request->completes && !replay->releases_lock) || !may_be_captured(replay, request)) {
         return VARVE_OK;
     }
     int result = predict(replay, request, &prediction);
@@ -463,7 +464,9 @@ int replay_find_failure(struct replay *replay, const struct replay_request *requ
 {
     struct run run = run_at(replay, replay->cursor);
     *out = (struct replay_failure){.way = REPLAY_FAILS_LAST};
-    return run.completed == 0 ? find_failure(replay, &run, request, out) : VARVE_OK;
+    bool waits = run.completed > 0 ||
+                 (run.next < request->event && replay->trace->events[run.next].action == HISTORY_FREE_COMPLETED);
+    return waits ? VARVE_OK : find_failure(replay, &run, request, out);
 }
 
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
@@ -550,6 +553,7 @@ int replay_attribute_releases(struct replay *replay)
         return result;
     }
     if (is_request) {
+        request.completes = run.completed > 0;
         return run.released == 0 ? replay_malloc(replay, &request) : attribute(replay, &run, &request);
     }
     if (run.released == 0 && run.completed_begin == replay_decision(replay->trace, 0)) {

@@ -81,6 +81,7 @@ static int replay_session_open_allocator(struct replay *replay, struct varve_mes
     if (options->capacity == 0 && options->conf == NULL) {
         alloc.config.memory_fraction = 1; /* of what, is not known */
     }
+    replay->releases_lock = alloc.config.release_lock_on_cudamalloc;
     replay->limit = options->memory_limit;
     if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
         replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->inferred->total);

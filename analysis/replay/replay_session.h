@@ -30,6 +30,7 @@ struct replay_request {
     size_t event; /* alloc or oom */
     uint64_t bytes;
     uint16_t stream, pool;
+    bool completes; /* its search has completed blocks */
 };
 
 struct replay_pool_state {
@@ -46,6 +47,7 @@ struct replay {
     struct varve_alloc *alloc;
     struct varve_alloc_recorder recorder;
     uint64_t limit;        /* of reserved bytes; 0: none */
+    bool releases_lock;    /* release_lock_on_cudamalloc: what others do may come within a request */
     size_t cursor;         /* the event that comes next; event_count at the end */
     size_t deferred_next;  /* of scan.deferred */
     uint16_t stream, pool; /* of the running request: new numbers in records are theirs */

@@ -278,6 +278,46 @@ TEST(test_a_failure_that_nothing_explains)
     }
 }
 
+/* What the search of a request completes is completed outside of captures, so that it waits and releases all before it
+ * fails; unless a capture can begin within the request. `b` is done, `c` is not. */
+TEST(test_a_failure_behind_completions)
+{
+    static const struct {
+        const char *conf, *calls;
+        bool completes, comes_out;
+    } cases[] = {
+        {"max_split_size_mb:20", "a=30M b=5M c=5M +20M#1 -a -b~900 -c~901 /900", false, true},
+        {"max_split_size_mb:20", "a=30M b=5M c=5M +20M#1 -a -b~900 -c~901 /900", true, false},
+        {"", "b=5M c=5M +20M#1 -b~900 -c~901 /900", true, false}, /* nothing is released */
+        {"max_split_size_mb:20,release_lock_on_cudamalloc:True", "a=30M b=5M c=5M +20M#1 -a -b~900 -c~901 /900", true,
+         true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene *scene = scene_open(cases[i].conf, 80 * MIB, 0);
+        scene->names_pools = true;
+        scene_play(scene, cases[i].calls);
+        size_t before = scene_count(scene, HISTORY_FREE_COMPLETED);
+        assert_int_equal(cases[i].completes ? varve_alloc_process_events(scene->alloc) : VARVE_OK, VARVE_OK);
+        scene_play(scene, "[1 !70M ]1");
+        scene_end(scene);
+        assert_int_equal(scene_count(scene, HISTORY_FREE_COMPLETED) - before, cases[i].completes);
+        if (comes_out(scene) != cases[i].comes_out) {
+            fail_msg("case %zu", i);
+        }
+        scene_close(scene);
+    }
+}
+
+/* A wait comes between what is released before and after it, whether or not a private pool is in use. */
+TEST(test_a_failure_that_waits_beside_a_pool)
+{
+    struct scene *scene = scene_open("max_split_size_mb:20", 80 * MIB, 0);
+    scene->names_pools = true;
+    scene_play(scene, "a=30M b=15M +5M#1 -a -b~900 !70M");
+    scene_end(scene);
+    scene_expect_equal(scene);
+}
+
 /* A segment that empty_cache keeps, of a pool that gave others back. */
 TEST(test_a_release_that_is_missing)
 {
