@@ -199,6 +199,9 @@ static int retire_pools(struct replay *replay, const struct run *run)
          i = replay_decision(replay->trace, i + 1)) {
         uint16_t number = replay->inferred->pools.of_event[i];
         if (number != 0 && number != last && replay->pools[number].is_made) {
+            if (!replay->pools[number].is_freeable) {
+                replay->pools[number].retired_by = run->released_begin;
+            }
             result = retire_pool(replay, number);
         }
         last = number;
@@ -571,4 +574,13 @@ int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out)
     struct run run = run_at(replay, event);
     *end_out = run.released_end;
     return retire_pools(replay, &run);
+}
+
+bool replay_is_without_user(const struct replay *replay, const struct replay_request *request)
+{
+    const struct replay_pools *pools = &replay->inferred->pools;
+    const struct replay_pool_state *pool = &replay->pools[request->pool];
+    bool is_known = pools->of_event != NULL && pools->segments == NULL;
+    /* what the request itself releases says nothing about users */
+    return is_known && pool->is_freeable && pool->retired_by < replay->cursor && pool->reserved > 0;
 }

@@ -115,6 +115,20 @@ static uint64_t found_units(const struct varve_record *record)
     return noted < whole ? whole : noted;
 }
 
+static void count_reserved(struct replay *replay, const struct history_event *event)
+{
+    const uint16_t *pools = replay->inferred->pools.of_event;
+    if (pools == NULL) {
+        return;
+    }
+    int64_t *reserved = &replay->pools[pools[replay->cursor]].reserved;
+    if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
+        *reserved += (int64_t)event->size;
+    } else if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
+        *reserved -= (int64_t)event->size;
+    }
+}
+
 void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
@@ -144,6 +158,7 @@ void replay_compare_record(void *context, const struct varve_record *record)
             is_of_refusal(action) && (replay->cursor >= replay->trace->event_count || !is_of_refusal(event->action));
         return;
     }
+    count_reserved(replay, event);
     replay->cursor = replay_decision(replay->trace, replay->cursor + 1);
 }
 

@@ -36,6 +36,8 @@ struct replay_request {
 struct replay_pool_state {
     bool is_made; /* the allocator has it */
     bool is_freeable;
+    size_t retired_by; /* is_freeable: the first release of the run that showed it */
+    int64_t reserved;  /* bytes of its segments, while the history is followed and names the pools of its events */
     size_t used_until; /* the event behind its last request */
 };
 
@@ -109,6 +111,8 @@ int replay_attribute_releases(struct replay *replay);
 /// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is
 /// returned in `end_out`.
 int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out);
+/// Nobody can make the request: its pool has lost its last user, in a history that names pools, and still has segments.
+bool replay_is_without_user(const struct replay *replay, const struct replay_request *request);
 
 /*
  * The conflict search: what a recording leaves open is answered in the likeliest way, and a replay that then goes wrong

@@ -185,6 +185,7 @@ static const struct {
     {"", 60 * MIB, "a=30M +20M#1 -a~900 [1 !41M ]1 /900 +30M"},
     /* one in a pool releases no more than that pool's oversize blocks */
     {"max_split_size_mb:20", 130 * MIB, "a=30M b=24M#1 c=24M#1 d=21M#1 -a -b -c !90M#1 +100 E"},
+    {"max_split_size_mb:20", 130 * MIB, "a=30M b=24M#1 c=24M#1 d=21M#1 -a -b -c !90M#1 e=5M#1"},
 };
 
 static struct scene *scene_named(size_t number)
@@ -316,6 +317,30 @@ TEST(test_a_failure_that_waits_beside_a_pool)
     scene_play(scene, "a=30M b=15M +5M#1 -a -b~900 !70M");
     scene_end(scene);
     scene_expect_equal(scene);
+}
+
+/* A pool without users is there as long as it has a segment: PyTorch takes no request to it then. */
+TEST(test_a_request_to_a_pool_without_users)
+{
+    static const struct {
+        const char *calls;
+        bool comes_out;
+    } cases[] = {
+        {"b=30M#1 d=5M#1 -b -d R1*2 E c=30M#1", true},
+        {"b=30M#1 d=5M#1 -b R1*2 E -d E c=30M#1", true},
+        {"b=30M#1 d=5M#1 -b R1*2 E c=30M#1", false},
+        {"b=30M#1 d=5M#1 -b R1*2 E -d c=30M#1", false},
+    };
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene *scene = scene_open(i % 2 ? "expandable_segments:True" : "", 0, 0);
+        scene->names_pools = true;
+        scene_play(scene, cases[i / 2].calls);
+        scene_end(scene);
+        if (comes_out(scene) != cases[i / 2].comes_out) {
+            fail_msg("case %zu", i);
+        }
+        scene_close(scene);
+    }
 }
 
 /* A segment that empty_cache keeps, of a pool that gave others back. */
