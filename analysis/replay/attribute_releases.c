@@ -405,6 +405,12 @@ static bool fails_early(const struct replay *replay, const struct run *run, cons
            releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, own) == own;
 }
 
+/* Has a user in front of `run`, which may have been taken for the sign that there is none. */
+static bool is_in_use(const struct replay_pool_state *pool, const struct run *run)
+{
+    return !pool->is_freeable || pool->retired_by == run->released_begin;
+}
+
 /* Among the private pools in use; in a history without names a failure is in no pool, since it has no address. */
 static int find_failed_pool(struct replay *replay, const struct run *run, struct replay_request request,
                             struct replay_failure *out)
@@ -414,7 +420,7 @@ static int find_failed_pool(struct replay *replay, const struct run *run, struct
     for (uint16_t i = 1; i < pools->count && pools->segments != NULL && out->way == REPLAY_FAILS_LAST; i++) {
         struct prediction prediction;
         request.pool = i;
-        if (!replay->pools[i].is_made || replay->pools[i].is_freeable) {
+        if (!replay->pools[i].is_made || !is_in_use(&replay->pools[i], run)) {
             continue;
         }
         result = predict(replay, &request, &prediction);
@@ -429,12 +435,12 @@ static int find_failed_pool(struct replay *replay, const struct run *run, struct
 }
 
 /* Some private pool may be in use at a request: it has been, or will be, and has not ended. */
-static bool may_be_captured(const struct replay *replay, const struct replay_request *request)
+static bool may_be_captured(const struct replay *replay, const struct run *run, const struct replay_request *request)
 {
     bool may_be = false;
     for (size_t i = 1; i < replay->inferred->pools.count && !may_be; i++) {
         const struct replay_pool_state *pool = &replay->pools[i];
-        may_be = !pool->is_freeable && (pool->is_made || pool->used_until > request->event);
+        may_be = is_in_use(pool, run) && (pool->is_made || pool->used_until > request->event);
     }
     return may_be;
 }
@@ -448,7 +454,7 @@ static int find_failure(struct replay *replay, const struct run *run, const stru
     size_t pending;
     *out = (struct replay_failure){.way = REPLAY_FAILS_LAST};
     if (replay->trace->events[request->event].action != HISTORY_OOM || request->pool != 0 ||
-        (request->completes && !replay->releases_lock) || !may_be_captured(replay, request)) {
+        (request->completes && !replay->releases_lock) || !may_be_captured(replay, run, request)) {
         return VARVE_OK;
     }
     int result = predict(replay, request, &prediction);
