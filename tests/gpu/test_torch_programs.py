@@ -6,7 +6,6 @@ results bit for bit, the same exit, the same statistics of the memory. VARVE_TES
 names, VARVE_TEST_WAYS some of the ways; VARVE_TEST_JOBS (4) is how many run at a time."""
 
 import concurrent.futures
-import json
 import os
 import re
 import sys
