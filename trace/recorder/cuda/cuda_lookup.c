@@ -65,8 +65,9 @@ static void *find_dlsym(void)
 
 /* The C library's dlsym and ours, if that is the one behind us; of another recorder's, which stands between and may ask
  * the C library in its turn, nothing is known. */
-static bool dlsym_definition(const void *real, struct elf_object *c_library, struct elf_replacement *row_out)
+static bool dlsym_definition(struct elf_object *c_library, struct elf_replacement *row_out)
 {
+    const void *real = (const void *)(uintptr_t)cuda_dlsym_real;
     struct loaded_object at;
     struct elf_object own;
     if (cuda_dlsym_versions[0] == NULL || !loaded_object_find((uintptr_t)real, &at) ||
@@ -80,36 +81,35 @@ static bool dlsym_definition(const void *real, struct elf_object *c_library, str
     return row_out->to != 0;
 }
 
-/* Objects of RTLD_DEEPBIND ask the C library for its dlsym, and get ours too. Once, and not while the hooks of the heap
- * are put there. */
-static void definition_replace(const void *real)
-{
-    static bool is_begun; /* atomic */
-    struct elf_object c_library;
-    struct elf_replacement row;
-    struct recorder_process *process = recorder_process_page();
-    if (process != NULL && !__atomic_exchange_n(&is_begun, true, __ATOMIC_ACQ_REL) &&
-        dlsym_definition(real, &c_library, &row) && recorder_lock_soon(&process->loading_lock)) {
-        (void)elf_definitions_replace(&c_library, &row, 1);
-        recorder_unlock(&process->loading_lock);
-    }
-}
-
 unsigned cuda_lookup_dlsym_replace(struct elf_replacement *row_out)
 {
     struct elf_object c_library;
-    const bool is_found = dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, row_out);
+    const bool is_found = dlsym_definition(&c_library, row_out);
     if (is_found) {
         (void)elf_definitions_replace(&c_library, row_out, 1);
     }
     return is_found;
 }
 
+/* Objects of RTLD_DEEPBIND ask the C library for its dlsym, and get ours too. Once, and not while the hooks of the heap
+ * are put there. */
+static void definition_replace(void)
+{
+    static bool is_begun; /* atomic */
+    struct elf_replacement row;
+    struct recorder_process *process = recorder_process_page();
+    if (process != NULL && !__atomic_exchange_n(&is_begun, true, __ATOMIC_ACQ_REL) &&
+        recorder_lock_soon(&process->loading_lock)) {
+        (void)cuda_lookup_dlsym_replace(&row);
+        recorder_unlock(&process->loading_lock);
+    }
+}
+
 void cuda_lookup_dlsym_restore(void)
 {
     struct elf_object c_library;
     struct elf_replacement row;
-    if (cuda_dlsym_real != NULL && dlsym_definition((const void *)(uintptr_t)cuda_dlsym_real, &c_library, &row)) {
+    if (cuda_dlsym_real != NULL && dlsym_definition(&c_library, &row)) {
         (void)elf_definitions_restore(&c_library, &row, 1);
     }
 }
@@ -134,7 +134,7 @@ void cuda_prepare(void)
         bool is_wanted = varve_records_wanted(VARVE_RECORDS_CUDA) && cuda_resources_prepare();
         if (is_wanted) {
             recorder_reentrant_begin(&saved);
-            definition_replace((const void *)(uintptr_t)cuda_dlsym_real);
+            definition_replace();
             recorder_reentrant_end(&saved);
         }
         __atomic_store_n(&cuda_wanted, is_wanted ? CUDA_WANTED_YES : CUDA_WANTED_NO, __ATOMIC_RELEASE);
