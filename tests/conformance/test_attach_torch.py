@@ -40,6 +40,13 @@ class AttachTorch(recording.AttachCase):
     def history(self):
         return sqlite3.connect(self.history_path())
 
+    def attach_through_steps(self, process):
+        """The collector, once the process has done all steps."""
+        self.path = os.path.join(self.folder, "trace.db")
+        collector = self.attach(process.pid, "--torch")
+        self.assertEqual(process.stdout.readline(), "stepped\n")
+        return collector
+
     def record(self, process, name, *options):
         """All steps of the process."""
         self.path = os.path.join(self.folder, name)
@@ -111,9 +118,7 @@ class AttachTorch(recording.AttachCase):
 
     def test_program_ends(self):
         process = self.training()
-        self.path = os.path.join(self.folder, "trace.db")
-        collector = self.attach(process.pid, "--torch")
-        self.assertEqual(process.stdout.readline(), "stepped\n")
+        collector = self.attach_through_steps(process)
         answer = self.answer(process)
         outcome = recording.finish(collector)
         self.assertEqual(outcome.returncode, 0, outcome)
@@ -122,9 +127,7 @@ class AttachTorch(recording.AttachCase):
     def test_collector_is_killed(self):
         """PyTorch is as it was, and its history comes with what is recovered."""
         process = self.training()
-        self.path = os.path.join(self.folder, "trace.db")
-        collector = self.attach(process.pid, "--torch")
-        self.assertEqual(process.stdout.readline(), "stepped\n")
+        collector = self.attach_through_steps(process)
         collector.kill()
         collector.wait()
         history = os.path.join(self.path + ".d", "torch.pickle")
@@ -138,9 +141,7 @@ class AttachTorch(recording.AttachCase):
 
     def test_program_is_killed(self):
         process = self.training()
-        self.path = os.path.join(self.folder, "trace.db")
-        collector = self.attach(process.pid, "--torch")
-        self.assertEqual(process.stdout.readline(), "stepped\n")
+        collector = self.attach_through_steps(process)
         process.kill()
         outcome = recording.finish(collector)
         self.assertEqual(outcome.returncode, 0, outcome)
@@ -260,9 +261,7 @@ class AttachTorch(recording.AttachCase):
     def test_top_of_older_versions(self):
         """Which have no snapshots without their history: that is said, and none is made."""
         process = self.training(FAKE_TORCH_VERSION="2.10.0")
-        self.path = os.path.join(self.folder, "trace.db")
-        collector = self.attach(process.pid, "--torch")
-        self.assertEqual(process.stdout.readline(), "stepped\n")
+        collector = self.attach_through_steps(process)
         figures = recording.wait_until(lambda: (found := self.top())["torch"] and found, what="what PyTorch lacks")
         self.assertEqual((figures["torch"]["is_seen"], figures["totals"], figures["allocators"]), (0, [], []))
         self.await_text("from PyTorch 2.11 on")
@@ -270,9 +269,7 @@ class AttachTorch(recording.AttachCase):
 
     def test_top_of_what_fails(self):
         process = self.training(FAKE_TORCH="unseen")
-        self.path = os.path.join(self.folder, "trace.db")
-        collector = self.attach(process.pid, "--torch")
-        self.assertEqual(process.stdout.readline(), "stepped\n")
+        collector = self.attach_through_steps(process)
         self.assertIsNone(self.top()["torch"])
         self.assertGreater(self.end(collector, process)["alone"], 0)
 
