@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines for the user of varve, on the program's stderr: rare, one line each, each once per process; and processes that
-are varve's and not the program's."""
+"""Lines for the user of varve, on the program's stderr: rare, one line each, each once per process."""
 
 import os
 import sys
 
-OURS = ("LD_PRELOAD", "VARVE_", "CUDA_INJECTION64_PATH", "PYTHONPATH")  # of the environment
-UNRECORDED = "VARVE_UNRECORDED"  # trace/format/session_format.h
 said = set()
 
 
@@ -20,8 +17,3 @@ def say(text):
         sys.stderr.flush()
     except Exception:  # a program may have closed it
         pass
-
-
-def unrecorded_environment():
-    """Of a program that is nobody's business: it is not recorded, and not missed in the recording."""
-    return {UNRECORDED: "1", **{name: value for name, value in os.environ.items() if not name.startswith(OURS)}}

@@ -12,11 +12,13 @@ import sys
 import time
 
 from .backward_passes import frames_of
-from .messages import say, unrecorded_environment
+from .messages import say
 from .snapshot_tables import PICKLE_PROTOCOL
 from .versions import snapshot_alone
 
 FILES_MAX = 8
+OURS = ("LD_PRELOAD", "VARVE_", "CUDA_INJECTION64_PATH", "PYTHONPATH")  # of the environment
+UNRECORDED = "VARVE_UNRECORDED"  # trace/format/session_format.h: a program that is not missed in the recording
 
 
 class OnOom:
@@ -67,8 +69,9 @@ class OnOom:
 
     def explain(self, path):
         """The shell is gone at once, and what it has started is nobody's child here."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         subprocess.run(["/bin/sh", "-c", '"$1" oom "$2.pickle" >"$2.txt" 2>&1 &', "sh", self.command, path],
-                       stdin=subprocess.DEVNULL, env=unrecorded_environment(), close_fds=True, check=False)
+                       stdin=subprocess.DEVNULL, env={**environment, UNRECORDED: "1"}, close_fds=True, check=False)
 
 
 def start(torch):
