@@ -53,6 +53,27 @@ class AttachCuda(recording.AttachCase):
             functions = [name for name, in self.sql(f"SELECT function FROM frame WHERE callsite_id = {site}")]
             self.assertTrue({"round_of", "round_linked"} & set(functions), functions)
 
+    def data_resident(self, process):
+        """Bytes of the program's own data that are in memory."""
+        resident, is_data = 0, False
+        with open(f"/proc/{process.pid}/smaps", encoding="utf-8") as stream:
+            for line in stream:
+                words = line.split()
+                if not words[0].endswith(":"):
+                    is_data = words[1].startswith("rw") and words[-1] == STEADY
+                elif is_data and words[0] == "Rss:":
+                    resident += int(words[1]) << 10
+        return resident
+
+    def test_data_unread(self):
+        """Data that the program has not written is not looked through: that would take long, and make it resident."""
+        process = self.steady()
+        before = self.data_resident(process)
+        self.assertGreater(before, 0)
+        self.record_rounds(process, "trace.db")
+        self.assertLess(self.data_resident(process) - before, 1 << 20)
+        self.assertEqual(self.quit(process), ["unchanged"])
+
     def test_heap_alone(self):
         """What is not asked for is not touched."""
         process = self.steady()

@@ -3,7 +3,8 @@
  * Allocates device memory (of the fake driver, in tests) until a file "quit" lies in the folder given: where there is
  * a file "go", which it removes, ROUNDS rounds; then it says so. In each: by the linked name, by a pointer that dlsym
  * has given, by one of cuGetProcAddress, and by one that is asked for anew; as many bytes as the way's number times
- * 1,000. Says at the end whether what it keeps of the driver is what it was.
+ * 1,000. Says at the end whether what it keeps of the driver is what it was. It has data that nobody reads, as CUDA's
+ * libraries have.
  */
 #include "programs/cuda/driver/fake.h"
 
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define ROUNDS 50U
+#define UNREAD_WORDS (1U << 20)
 #define MASK UINT64_C(0x5555555555555555) /* what a word is hidden by */
 
 struct pair {
@@ -22,6 +24,7 @@ struct pair {
 };
 
 static struct pair asked, told;
+static __attribute__((used)) uint64_t unread[UNREAD_WORDS] = {1};
 
 static uint64_t hidden(const struct pair *pair)
 {

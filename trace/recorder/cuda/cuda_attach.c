@@ -19,6 +19,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdbool.h>
 #include <string.h>
@@ -27,11 +28,24 @@
 
 #define WORDS_MAX 4096U
 #define COPY_BYTES ((uintptr_t)4096) /* a page, or part of one */
+#define ENTRIES_MAX 512U
+/* An entry of the kernel's table of pages, proc_pid_pagemap(5) */
+#define ENTRY_PRESENT (UINT64_C(1) << 63)
+#define ENTRY_SWAPPED (UINT64_C(1) << 62)
+#define ENTRY_OF_FILE (UINT64_C(1) << 61)
 
 /* A word that led to the driver; 0: forgotten. */
 struct word {
     uintptr_t at;
     const struct elf_replacement *replacement;
+};
+
+/* Of one walk over all objects. */
+struct word_walk {
+    uintptr_t copy[COPY_BYTES / sizeof(uintptr_t)];
+    uint64_t entries[ENTRIES_MAX]; /* of the pages from `first` on */
+    uintptr_t first, count, page_bytes;
+    int file; /* of entries; -1: the kernel does not tell */
 };
 
 static struct elf_replacement functions[CUDA_HOOK_COUNT]; /* by address of the driver's */
@@ -166,15 +180,56 @@ static void words_visit(uintptr_t from, const uintptr_t *copy, size_t count)
     }
 }
 
+/* A page that is still its file's, or was never there, has no address: hundreds of megabytes of CUDA's libraries. To
+ * read those would hold the thread, and make them resident. */
+static bool was_written(struct word_walk *walk, uintptr_t at)
+{
+    const uintptr_t page = at / walk->page_bytes;
+    if (walk->file >= 0 && page - walk->first >= walk->count) {
+        const long bytes =
+            recorder_sys_pread(walk->file, walk->entries, sizeof(walk->entries), page * sizeof(walk->entries[0]));
+        walk->first = page;
+        walk->count = bytes > 0 ? (uintptr_t)bytes / sizeof(walk->entries[0]) : 0;
+    }
+    if (walk->file < 0 || walk->count == 0) {
+        return true;
+    }
+    const uint64_t entry = walk->entries[page - walk->first];
+    return (entry & ENTRY_SWAPPED) != 0 || (entry & (ENTRY_PRESENT | ENTRY_OF_FILE)) == ENTRY_PRESENT;
+}
+
+/* NULL: no memory. */
+static struct word_walk *word_walk_begin(void)
+{
+    struct word_walk *walk = recorder_map(sizeof(*walk));
+    if (walk != NULL) {
+        walk->page_bytes = getauxval(AT_PAGESZ);
+        walk->file = recorder_sys_open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+        if (!was_written(walk, (uintptr_t)&walk->file)) { /* a kernel that tells nothing of any page */
+            recorder_sys_close(walk->file);
+            walk->file = -1;
+        }
+    }
+    return walk;
+}
+
+static void word_walk_end(struct word_walk *walk)
+{
+    if (walk->file >= 0) {
+        recorder_sys_close(walk->file);
+    }
+    recorder_unmap(walk, sizeof(*walk));
+}
+
 /* A program may have closed pages of what an object can write, or its file may have become shorter: those are left out,
  * since they can't be copied. */
-static void range_visit(uintptr_t from, uintptr_t end, uintptr_t *copy)
+static void range_visit(uintptr_t from, uintptr_t end, struct word_walk *walk)
 {
-    while (from + sizeof(*copy) <= end) {
+    while (from + sizeof(walk->copy[0]) <= end) {
         const uintptr_t next = (from & ~(COPY_BYTES - 1)) + COPY_BYTES;
         const size_t bytes = (next < end ? next : end) - from;
-        if (recorder_read_memory(copy, from, bytes)) {
-            words_visit(from, copy, bytes / sizeof(*copy));
+        if (was_written(walk, from) && recorder_read_memory(walk->copy, from, bytes)) {
+            words_visit(from, walk->copy, bytes / sizeof(walk->copy[0]));
         }
         from = next;
     }
@@ -234,10 +289,10 @@ unsigned cuda_attach_prepare(struct elf_replacement *rows, unsigned room)
 
 void cuda_attach_begin(void)
 {
-    uintptr_t *copy = function_count > 0 ? recorder_map(COPY_BYTES) : NULL;
-    if (copy != NULL) {
-        elf_each_object(exchange_visit, copy);
-        recorder_unmap(copy, COPY_BYTES);
+    struct word_walk *walk = function_count > 0 ? word_walk_begin() : NULL;
+    if (walk != NULL) {
+        elf_each_object(exchange_visit, walk);
+        word_walk_end(walk);
     }
 }
 
