@@ -165,7 +165,7 @@ static int run_about_database(const struct command *command, struct command_cont
     }
     progress_end(&progress);
     imported_close(&imported);
-    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return error == VARVE_OK ? context->status : command_fail(context, "%s", message.text);
 }
 
 static int command_finish(const struct command *command, struct command_context *context, const void *values,
@@ -225,7 +225,8 @@ static int run_words(const struct command *command, struct command_context *cont
     database_set_timeout(operands.timeout_ns);
     int status = command->streams ? command_finish(command, context, values, &operands)
                                   : run_buffered(command, context, values, &operands);
-    return status == 0 ? finish_output(context) : status;
+    const int finished = status == 0 || status == context->status ? finish_output(context) : 0;
+    return finished != 0 ? finished : status;
 }
 
 static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])

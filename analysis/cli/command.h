@@ -43,6 +43,7 @@ struct command_context {
     const char *name;     /* of the sub-command, for messages */
     bool err_is_terminal; /* progress may be drawn */
     bool is_exact;        /* the answer is for programs, byte by byte: CSV */
+    int status;           /* of the command where `answer` ends without an error */
 };
 
 /* A sub-command: what it is called with, what its help says, and the function that does it. */
@@ -76,7 +77,7 @@ struct command {
 #define COMMAND_LIST(X) \
     X(record) X(attach) X(detach) X(top) X(recover) X(import) X(export) X(replay) X(compare) X(frontier) X(bound) \
     X(advise) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
-    X(diff) X(info) X(doctor) X(completion) X(help)
+    X(diff) X(check) X(info) X(doctor) X(completion) X(help)
 /* clang-format on */
 
 #define COMMAND_EXTERN(name) extern const struct command command_##name;
