@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The installed tree serves strangers: installs a build into a folder, moves it, and builds a small program against it
-# in C11 and C++17, found by pkg-config and by find_package. Each is run under the installed `varve record`, whose
-# database must hold what the program did.
+# The installed tree serves strangers: installs a build into a folder, moves it to one whose name has spaces, and builds
+# a small program against it in C11 and C++17, found by pkg-config and by find_package. Each is run under the installed
+# `varve record`, whose database must hold what the program did. Then a second installation is removed by the target
+# `uninstall`, and leaves nothing.
 #
 # usage: check_install.sh [BUILD_DIR]
 
@@ -12,7 +13,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tree=$work/tree
+tree="$work/an installed tree"
 
 cmake --install "$build" --prefix "$work/first" >"$work/log" || {
     cat "$work/log"
@@ -76,12 +77,10 @@ CMAKE
 library=$(dirname "$(find "$tree" -name libvarve_trace.so)")
 PKG_CONFIG_PATH=$library/pkgconfig
 export PKG_CONFIG_PATH
-flags="-Wall -Wextra -Werror $(pkg-config --cflags varve)"
-libraries="$(pkg-config --libs varve) -Wl,-rpath,$library"
-# shellcheck disable=SC2086
-${CC:-cc} -std=c11 -pedantic $flags -o "$work/by_pkg_config_c" "$work/program.c" $libraries
-# shellcheck disable=SC2086
-${CXX:-c++} -std=c++17 $flags -o "$work/by_pkg_config_cc" "$work/program.cc" $libraries
+flags="-Wall -Wextra -Werror $(pkg-config --cflags varve)" # quoted by pkg-config for a shell
+libraries="$(pkg-config --libs varve) '-Wl,-rpath,$library'"
+eval "${CC:-cc} -std=c11 -pedantic $flags -o '$work/by_pkg_config_c' '$work/program.c' $libraries"
+eval "${CXX:-c++} -std=c++17 $flags -o '$work/by_pkg_config_cc' '$work/program.cc' $libraries"
 cmake -S "$work/project" -B "$work" -DCMAKE_PREFIX_PATH="$tree" >"$work/log" && cmake --build "$work" >"$work/log" || {
     cat "$work/log"
     exit 1
@@ -120,4 +119,13 @@ for script in bash-completion/completions/varve zsh/site-functions/_varve fish/v
         exit 1
     fi
 done
+cmake --install "$build" --prefix "$work/to remove" >"$work/log"
+cmake --build "$build" --target uninstall >"$work/log" || {
+    cat "$work/log"
+    exit 1
+}
+if [ -e "$work/to remove/bin" ] || [ -n "$(find "$work/to remove" -type f 2>/dev/null)" ]; then
+    echo "check_install: FAILED; uninstall leaves $(find "$work/to remove" | head -n 3)"
+    exit 1
+fi
 echo "check_install: ok; $(find "$tree" -type f | wc -l) files, 5 programs"

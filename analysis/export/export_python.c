@@ -22,9 +22,13 @@
 static const char script[] =
     "import sys\n"
     "try:\n"
-    "    import pyarrow, varve.__main__ as command\n"
+    "    import pyarrow\n"
     "except ImportError as error:\n"
-    "    sys.exit(f\"needs the Python package varve with pyarrow: pip install './notebooks[data]' ({error})\")\n"
+    "    sys.exit(f\"needs pyarrow: {sys.executable} -m pip install pyarrow ({error})\")\n"
+    "try:\n"
+    "    import varve.__main__ as command\n"
+    "except ImportError as error:\n"
+    "    sys.exit(f\"needs varve's Python package: {sys.executable} -m pip install . in its source tree ({error})\")\n"
     "sys.exit(command.main(sys.argv[1:]))\n";
 
 static bool export_python_is_there(const char *path)
@@ -32,22 +36,32 @@ static bool export_python_is_there(const char *path)
     return access(path, R_OK) == 0;
 }
 
-/* So that the child finds what lies beside this program. What the user has set stays first. */
+/* Of the package beside this program: in a build, and in a wheel, where the program lies in it. What the user has set
+ * stays first. */
+static void add_package(const char *folder)
+{
+    static const char *const places[] = {"../notebooks", "../../.."};
+    char path[PATH_MAX + 64], both[3 * PATH_MAX];
+    const char *before = getenv("PYTHONPATH");
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s/varve/command.py", folder, places[i]);
+        if (export_python_is_there(path)) {
+            snprintf(both, sizeof(both), "%s%s%s/%s", before != NULL ? before : "", before != NULL ? ":" : "", folder,
+                     places[i]);
+            setenv("PYTHONPATH", both, 1);
+            return;
+        }
+    }
+}
+
 static void set_paths(const char *folder)
 {
     char path[PATH_MAX + 64];
-    const char *before = getenv("PYTHONPATH");
     snprintf(path, sizeof(path), "%s/libvarve_query.so", folder);
     if (export_python_is_there(path)) {
         setenv("VARVE_BUILD_DIR", folder, 0);
     }
-    snprintf(path, sizeof(path), "%s/../notebooks/varve/__main__.py", folder);
-    char both[2 * PATH_MAX];
-    if (export_python_is_there(path)) {
-        snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "", before != NULL ? ":" : "",
-                 PATH_MAX - 1, folder);
-        setenv("PYTHONPATH", both, 1);
-    }
+    add_package(folder);
 }
 
 static const char *find_python(const char *folder, char *buffer, size_t bytes)

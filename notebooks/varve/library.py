@@ -7,6 +7,8 @@ import os
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, \
     c_uint, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
+INSTALLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "native")  # by a wheel: bin, lib
+ABI = 0  # of the libraries
 DIMS_MAX = 16
 STREAM_NONE = -2**63
 SLICE_NONE = -2**63
@@ -204,12 +206,13 @@ FUNCTIONS = {
 
 def candidates(name):
     """Where a library of this name may be, the first choice first: what the environment says, the build of this source
-    tree, the system."""
+    tree, the package as it was installed, the system."""
     if os.environ.get("VARVE_BUILD_DIR"):
         return [os.path.join(os.environ["VARVE_BUILD_DIR"], name)]
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    built = os.path.join(root, "build", name)
-    return ([built] if os.path.exists(built) else []) + [name]
+    package = os.path.dirname(os.path.abspath(__file__))
+    built = os.path.join(os.path.dirname(os.path.dirname(package)), "build", name)
+    mine = os.path.join(INSTALLED, "lib", name)
+    return [path for path in (built, f"{mine}.{ABI}", mine) if os.path.exists(path)] + [f"{name}.{ABI}", name]
 
 
 @functools.lru_cache(maxsize=None)

@@ -11,6 +11,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Sequence
 
 from .datasets import _paths, connected
+from .library import INSTALLED
 from .reading import TraceError, needs
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[s
     compare, frontier (policies and confs alone) or bound (none of them); `options`: more of its options, for all runs,
     such as ["--served-only"]. One that fails is a row with its reason in `error`.
 
-    `varve`: the command (default: VARVE, build/varve of this source tree, or the one in PATH); it and the traces must
-    be there for every worker. `scheduler`: None: threads of this process; the address of a Dask scheduler, or a Client.
-    `timeout`: seconds for each run."""
+    `varve`: the command (default: VARVE, build/varve of this source tree, the wheel's, or the one in PATH); it and the
+    traces must be there for every worker. `scheduler`: None: threads of this process; the address of a Dask scheduler,
+    or a Client. `timeout`: seconds for each run."""
     pd, dask = needs("pandas", "data"), needs("dask", "dataset")
     if command not in COMMANDS:
         raise TraceError(f"unknown command '{command}': {', '.join(COMMANDS)}")
@@ -65,7 +66,8 @@ def _column(pd: Any, values: list[Any]) -> Any:
 
 def _command() -> str:
     built = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build", "varve")
-    return os.environ.get("VARVE") or (built if os.access(built, os.X_OK) else "varve")
+    own = os.path.join(INSTALLED, "bin", "varve")
+    return os.environ.get("VARVE") or next((path for path in (built, own) if os.access(path, os.X_OK)), "varve")
 
 
 def _computed(dask: Any, tasks: list[Any], scheduler: Any) -> list[list[dict]]:

@@ -33,7 +33,7 @@ def load(name):
 
 def allowed_modules():
     """Of the standard library, of the folder, and of the packages in pyproject.toml's extras."""
-    with open(os.path.join(FOLDER, "pyproject.toml"), encoding="utf-8") as file:
+    with open(os.path.join(FOLDER, "..", "pyproject.toml"), encoding="utf-8") as file:
         extras = re.search(r"\[project.optional-dependencies\]\n(.*?)\n\[", file.read(), re.S).group(1)
     packages = re.findall(r'"([A-Za-z0-9_-]+)', extras)
     return OWN | set(sys.stdlib_module_names) | {module for package in packages

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file_error.h"
 #include "base/program.h"
+#include "trace/collector/programs/preload_link.h"
 #include "trace/format/session_format.h"
 
 #include <assert.h>
@@ -187,24 +188,18 @@ static int program_start(struct launch *launch, char *const argv[], const struct
     return VARVE_OK;
 }
 
-/* LD_PRELOAD and the program's own chdir ask for an absolute path; the linker splits at spaces and colons. */
+/* LD_PRELOAD and the program's own chdir ask for absolute paths. */
 static int paths_resolve(const char *preload, const char *session_directory, char **preload_out, char **session_out,
                          struct varve_message *message)
 {
-    *preload_out = realpath(preload, NULL);
     *session_out = realpath(session_directory, NULL);
-    if (!*preload_out || !*session_out) {
-        int error = errno == ENOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_NOT_FOUND;
-        return varve_message_set(message, error, "'%s': %s", *preload_out ? session_directory : preload,
-                                 strerror(errno));
+    const int session_errno = errno;
+    const int error = preload_link(preload, preload_out, message);
+    if (error == VARVE_OK && *session_out == NULL) {
+        return varve_message_set(message, session_errno == ENOMEM ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_NOT_FOUND,
+                                 "'%s': %s", session_directory, strerror(session_errno));
     }
-    if (strpbrk(*preload_out, " \t\n:")) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "'%s' can't be preloaded because of the space or colon in its path: install varve "
-                                 "elsewhere",
-                                 *preload_out);
-    }
-    return VARVE_OK;
+    return error;
 }
 
 static int start_with(struct launch *launch, char *const argv[], const char *preload, const char *session,

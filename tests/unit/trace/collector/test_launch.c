@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "trace/collector/programs/launch.h"
+#include "trace/collector/programs/preload_link.h"
 #include "base/error.h"
 
 #include <dlfcn.h>
@@ -359,11 +360,46 @@ TEST(test_start_fails)
     refuse(folder, preload, folder, VARVE_ERROR_PERMISSION, folder);
     refuse(shell, "/nonexistent/lib.so", folder, VARVE_ERROR_NOT_FOUND, "/nonexistent/lib.so");
     refuse(shell, preload, "/nonexistent/session", VARVE_ERROR_NOT_FOUND, "/nonexistent/session");
-    char spaced[64];
-    snprintf(spaced, sizeof(spaced), "%s/a b.so", folder);
+}
+
+static char *link_of(const char *library)
+{
+    struct varve_message message = {""};
+    char *name;
+    assert_int_equal(preload_link(library, &name, &message), VARVE_OK);
+    return name;
+}
+
+static void link_remove(char *name)
+{
+    assert_int_equal(unlink(name), 0);
+    *strrchr(name, '/') = '\0';
+    assert_int_equal(rmdir(name), 0);
+    free(name);
+}
+
+/* A name that the loader does not split leads to the library; another file in its place has another one. */
+TEST(test_spaces_in_path)
+{
+    char spaced[64], other[64], target[64] = "";
+    snprintf(spaced, sizeof(spaced), "%s/a b:c.so", folder);
+    snprintf(other, sizeof(other), "%s/other", folder);
     fclose(fopen(spaced, "w"));
-    refuse(shell, spaced, folder, VARVE_ERROR_UNSUPPORTED, "space or colon");
+    char *plain = link_of(preload), *first = link_of(spaced), *again = link_of(spaced);
+    assert_null(strpbrk(first, " :"));
+    assert_string_equal(first, again);
+    assert_true(readlink(first, target, sizeof(target) - 1) > 0);
+    assert_string_equal(target, spaced);
+    fclose(fopen(other, "w"));
+    assert_int_equal(rename(other, spaced), 0);
+    char *anew = link_of(spaced);
+    assert_string_not_equal(anew, first);
+    assert_null(strstr(plain, "/tmp/varve-"));
     unlink(spaced);
+    link_remove(first);
+    link_remove(anew);
+    free(again);
+    free(plain);
 }
 
 static int make_folder(void **state)

@@ -1,0 +1,115 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The packages serve on machines without a compiler: the .deb in a fresh Debian 12 (debootstrap; as root), the wheel in
+# a venv of each Python from 3.9 on that is here. In each a program is recorded, from its start and attached to,
+# reported, and read by the Python package; then the package is removed, and leaves nothing.
+#
+# usage: check_package.sh DEB WHEEL
+
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+deb=$(realpath "$1")
+wheel=$(realpath "$2")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+checked=0
+
+fail() {
+    echo "check_package: FAILED; $*"
+    exit 1
+}
+
+# What is tried in both: python and varve are those of PATH. Prints the lines that lead.
+cat >"$work/try.sh" <<'SH2'
+set -eu
+cd "$1"
+cat >kept.py <<'PY'
+import sys, time
+kept = []
+def keep(number):
+    kept.append(bytearray(1 << 20))
+for number in range(30):
+    keep(number)
+print("ready", flush=True)
+while len(sys.argv) > 1:
+    kept.append(bytearray(1 << 20))
+    del kept[-1]
+    time.sleep(0.01)
+PY
+varve record -q -o run.db -- python3 kept.py
+varve report run.db >report.txt
+grep -q "health *nothing lost" report.txt
+grep -q "keep  .*kept.py:4 .*30.0 MiB" report.txt
+varve report --html page.html run.db
+grep -q "</html>" page.html
+python3 kept.py on >ready.txt &
+until [ -s ready.txt ]; do sleep 0.1; done
+varve attach --for 1 -o attached.db $! 2>attach.txt || { cat attach.txt; kill $!; exit 1; }
+kill $!
+varve query attached.db "SELECT count(*) > 10 FROM allocations WHERE size > 1048576" | grep -q 1
+varve help --man >/dev/null
+varve doctor >doctor.txt || true
+grep -q "^ok  *preload " doctor.txt
+varve export run.db --to parquet -o parquet 2>parquet.txt && [ -d parquet ] || grep -q "needs pyarrow" parquet.txt
+python3 - <<'PY'
+import varve
+with varve.open("run.db") as trace:
+    assert "nothing lost" in str(trace.health), trace.health
+with varve.zeros((2, 3), "f32") as storage:
+    storage[0, 1] = 2
+    assert storage.tolist() == [[0, 2, 0], [0, 0, 0]], storage.tolist()
+PY
+SH2
+
+try_wheel() { # python
+    venv="$work/a venv of $1"
+    "$1" -m venv "$venv"
+    find "$venv" | sort >"$work/before"
+    "$venv/bin/pip" install --quiet --no-index "$wheel"
+    mkdir "$work/$1"
+    env -i HOME="$work" PATH="$venv/bin:/usr/bin:/bin" sh "$work/try.sh" "$work/$1" || fail "the wheel, by $1"
+    "$venv/bin/pip" uninstall --quiet --yes varve-memory
+    find "$venv" -name __pycache__ -prune -o -print | sort | comm -13 "$work/before" - >"$work/left"
+    [ ! -s "$work/left" ] || fail "pip uninstall of $1 leaves $(cat "$work/left")"
+    checked=$((checked + 1))
+}
+
+try_deb() {
+    system=$work/system
+    debootstrap --variant=minbase bookworm "$system" >"$work/log" 2>&1 || {
+        tail -n 5 "$work/log"
+        fail "debootstrap"
+    }
+    cp "$deb" "$system/varve.deb"
+    cp "$work/try.sh" "$system/try.sh"
+    mkdir "$system/tried"
+    cat >"$system/run.sh" <<'SH3'
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+mount -t proc proc /proc
+apt-get install -y --no-install-recommends /varve.deb man-db >/log 2>&1 || { tail -n 5 /log; exit 1; }
+! command -v cc && ! command -v gcc || exit 1
+sh /try.sh /tried
+man -w varve >/dev/null
+apt-get purge -y varve >/log 2>&1
+rm -r /varve.deb /tried
+! find / -xdev -name '*varve*' -not -path '/proc/*' -not -path '/var/log/*' | grep . || exit 1
+SH3
+    unshare --mount --pid --fork chroot "$system" sh /run.sh || fail "the .deb in a fresh Debian 12"
+    checked=$((checked + 1))
+}
+
+for python in python3.9 python3.10 python3.11 python3.12 python3.13; do
+    if "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+        try_wheel "$python"
+    else
+        echo "check_package: skipped: $python is not here"
+    fi
+done
+if [ "$(id -u)" -eq 0 ] && command -v debootstrap >/dev/null 2>&1; then
+    try_deb
+else
+    echo "check_package: skipped: the .deb wants root and debootstrap for a clean system"
+fi
+echo "check_package: ok; $checked installations of $(basename "$deb"), $(basename "$wheel")"
