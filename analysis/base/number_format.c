@@ -181,6 +181,37 @@ const char *format_base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
+static bool is_plain(const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+    bool is = word[0] != '\0' && word[0] != '-';
+    for (const char *at = word; is && *at != '\0'; at++) {
+        is = (unsigned char)*at >= 0x80 || strchr(plain, *at) != NULL;
+    }
+    return is;
+}
+
+struct format_word format_shell(const char *word)
+{
+    struct format_word quoted;
+    size_t used = 0;
+    if (is_plain(word)) {
+        snprintf(quoted.text, sizeof(quoted.text), "%s", word);
+        return quoted;
+    }
+    quoted.text[used++] = '\'';
+    for (; *word != '\0' && used + 6 < sizeof(quoted.text); word++) {
+        if (*word == '\'') {
+            memcpy(quoted.text + used, "'\\''", 4);
+            used += 4;
+        } else {
+            quoted.text[used++] = *word;
+        }
+    }
+    memcpy(quoted.text + used, "'", 2);
+    return quoted;
+}
+
 void format_unresolved(char *buffer, size_t buffer_bytes, const char *module)
 {
     snprintf(buffer, buffer_bytes, "unresolved code in %.300s",

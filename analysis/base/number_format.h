@@ -12,6 +12,11 @@ struct format_text {
     char text[48];
 };
 
+/* For a path, each of whose letters may take four. */
+struct format_word {
+    char text[16390];
+};
+
 /* Figures of any type of integer as arguments of printf. */
 #define BYTES(number) format_bytes((int64_t)(number)).text
 #define EXACT(number) format_bytes_exact((int64_t)(number)).text
@@ -29,6 +34,9 @@ struct format_text format_time_utc(int64_t seconds);          /* 2026-05-01 09:3
 const char *format_plural(int64_t count, const char *one, const char *many);
 /// The last name of a path; the path itself if it ends in a slash. Part of `path`.
 const char *format_base_name(const char *path);
+/// A word of a command line: in quotes where a shell would split or change it. Cut if it is longer than any path.
+struct format_word format_shell(const char *word);
+#define SHELL(word) format_shell(word).text
 /// In words, code of which only the module is known; NULL: not even that.
 void format_unresolved(char *buffer, size_t buffer_bytes, const char *module);
 /// Columns that UTF-8 text takes on a terminal (one for each code point).

@@ -93,7 +93,7 @@ static void command_attach_print_summary(FILE *err, int32_t pid, const struct va
             pid, COUNT(result->events), processes, COUNT(result->threads), result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     fprintf(err, "; one thread was held for %s to begin", DURATION(result->attach_stopped_ns));
-    command_say(err, "; next: varve report %s\n", history[0] != '\0' ? history : result->database_path);
+    command_say(err, "; next: varve report %s\n", SHELL(history[0] != '\0' ? history : result->database_path));
     if (result->torch_remark.text[0] != '\0') {
         command_say(err, "varve: process %d: %s\n", pid, result->torch_remark.text);
     }

@@ -119,7 +119,7 @@ static void ctf_summary(struct command_context *context, const struct values *va
     } else {
         fputs("; nothing lost", context->out);
     }
-    fprintf(context->out, "\nnext: varve report %s\n", values->output);
+    fprintf(context->out, "\nnext: varve report %s\n", SHELL(values->output));
 }
 
 static int ctf_run(struct command_context *context, const struct values *values, const char *folder)
@@ -222,7 +222,7 @@ static void log_summary(struct command_context *context, const struct values *va
     if (result->peak_reserved > 0) {
         fprintf(out, "reserved for that, as the %s has it: at most %s\n", result->format, EXACT(result->peak_reserved));
     }
-    fprintf(out, "next: varve report %s\n", values->output);
+    fprintf(out, "next: varve report %s\n", SHELL(values->output));
 }
 
 static int log_run(struct command_context *context, const struct values *values, const struct operands *operands,

@@ -109,11 +109,11 @@ static void command_record_print_summary(FILE *err, const struct varve_collect_r
         fprintf(err, ", which lacks %s of the events", COUNT(result->lttng_missing));
     }
     if (history[0] != '\0' && result->events == 0) {
-        command_say(err, "; next: varve report %s\n", history);
+        command_say(err, "; next: varve report %s\n", SHELL(history));
     } else if (result->database_path[0] != '\0') {
-        command_say(err, "; next: varve report %s\n", result->database_path);
+        command_say(err, "; next: varve report %s\n", SHELL(result->database_path));
     } else {
-        command_say(err, "; next: varve import %s -o trace.db\n", result->ctf_path);
+        command_say(err, "; next: varve import %s -o trace.db\n", SHELL(result->ctf_path));
     }
     report_result_programs(err, result);
     report_result_size(err, result);

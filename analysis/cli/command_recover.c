@@ -77,7 +77,7 @@ static int command_recover_run(struct command_context *context, const void *valu
     if (result.lttng_missing > 0) {
         fprintf(context->out, "; the LTTng trace %s lacks %s of them", result.ctf_path, COUNT(result.lttng_missing));
     }
-    fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
+    fprintf(context->out, "\nnext: varve report %s\n", SHELL(result.database_path));
     if (result.torch_remark.text[0] != '\0') {
         fprintf(context->out, "%s\n", result.torch_remark.text);
     }

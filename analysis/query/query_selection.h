@@ -10,9 +10,9 @@ struct database;
 struct report_total;
 struct varve_message;
 
-#define DOMAIN_HELP                                                                                          \
-    "heap (the malloc family; default, if there is any), mmap; of GPU runs block (a caching allocator; the " \
-    "next default), device (the CUDA API), pinned, managed"
+#define DOMAIN_HELP                                                                                             \
+    "heap (the malloc family; default, if there is any), mmap, python (its own objects); of GPU runs block (a " \
+    "caching allocator; the next default), device (the CUDA API), pinned, managed, address_space (reserved)"
 
 /* What leaks, peak and timeline are asked about. */
 struct selection {

@@ -98,10 +98,9 @@ const struct command command_doctor = {
     .name = "doctor",
     .arguments = "",
     .summary = "what this machine offers, and what is missing",
-    .purpose = "Looks at the machine: kernel, clock, disk space, debug information, Python; the GPU, its "
-               "driver, CUPTI and PyTorch; LTTng, and recordings that were killed. Each line is ok, missing "
-               "or a warning, with what it "
-               "means and what to do about it.",
+    .purpose = "Looks at the machine: kernel, clock, disk space, whether processes may be attached to, debug "
+               "information, Python; the GPU, its driver, CUPTI and PyTorch; LTTng, and recordings that were killed. "
+               "Each line is ok, missing or a warning, with what it means and what to do about it.",
     .examples = "  varve doctor\n"
                 "  varve doctor --json | jq '.checks[] | select(.state != \"ok\")'\n",
     .options = options,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `varve doctor`, the machine: kernel, clock, space for rings and databases, the installation itself, Python. */
+/* `varve doctor`, the machine: kernel, clock, space for rings and databases, tracing, the installation, Python. */
 #include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/base/number_format.h"
@@ -8,11 +8,15 @@
 #include "base/program.h"
 
 #include <limits.h>
+#include <linux/capability.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -104,6 +108,57 @@ static void check_space(struct doctor_lines *lines)
                "", "%s free in %.100s", disk >= 0 ? BYTES(disk) : "unknown", here);
 }
 
+static bool may_trace_all(void)
+{
+    char line[256] = "";
+    FILE *file = fopen("/proc/self/status", "re");
+    uint64_t capabilities = 0;
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "CapEff:", 7) == 0) {
+            capabilities = strtoull(line + 7, NULL, 16);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return (capabilities >> CAP_SYS_PTRACE & 1) != 0;
+}
+
+/* Sandboxes refuse it whatever else is said. */
+static bool may_trace_child(void)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    const bool may = child > 0 && ptrace(PTRACE_SEIZE, child, NULL, NULL) == 0;
+    if (child > 0) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
+    return may;
+}
+
+/* `varve attach` holds a thread for a moment, by ptrace. */
+static void check_attach(struct doctor_lines *lines)
+{
+    static const char effect[] = "varve attach is refused; programs are recorded from their start";
+    char scope[16] = "0";
+    doctor_machine_read_line("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope));
+    if (!may_trace_child()) {
+        doctor_add(lines, "attach", DOCTOR_MISSING, effect, "a container is started with --cap-add=SYS_PTRACE",
+                   "no process may be traced here");
+    } else if (scope[0] == '3' || (scope[0] != '0' && !may_trace_all())) {
+        doctor_add(lines, "attach", DOCTOR_WARNING, effect,
+                   scope[0] == '3' ? "the next boot" : "sudo varve attach, or sudo sysctl kernel.yama.ptrace_scope=0",
+                   "kernel.yama.ptrace_scope is %s", scope);
+    } else {
+        doctor_add(lines, "attach", DOCTOR_OK, "", "", "processes of %s may be traced",
+                   may_trace_all() ? "all users" : "this user");
+    }
+}
+
 static void check_installation(struct doctor_lines *lines)
 {
     doctor_check_component(lines, "preload", COMPONENT_PRELOAD, "nothing can be recorded",
@@ -144,6 +199,7 @@ void doctor_check_machine(struct doctor_lines *lines)
     check_kernel(lines);
     check_clock(lines);
     check_space(lines);
+    check_attach(lines);
     check_installation(lines);
     check_python(lines);
 }

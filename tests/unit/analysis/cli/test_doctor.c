@@ -12,10 +12,12 @@
 
 #include "analysis/cli/doctor/doctor.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -275,6 +277,21 @@ static void lttng_is(const char *list)
     char shell[2048];
     snprintf(shell, sizeof(shell), "[ \"$*\" = '--no-sessiond --mi xml list' ] || exit 9\n%s", list);
     program_is("lttng", shell);
+}
+
+/* Whether a child may be traced is tried here as well. */
+TEST(test_attach)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    const bool may = ptrace(PTRACE_SEIZE, child, NULL, NULL) == 0;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    EXPECT(0, "doctor --json", "{\"key\":\"attach\",\"state\":");
+    EXPECT(0, "doctor --json", may ? "!no process may be traced" : "no process may be traced");
 }
 
 TEST(test_daemon)

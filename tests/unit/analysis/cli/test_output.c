@@ -51,6 +51,26 @@ TEST(test_figures)
     assert_string_equal(format_time_utc(1767225600).text, "2026-01-01 00:00:00 UTC");
 }
 
+/* A shell has what was said; what needs no quotes has none. */
+TEST(test_words_of_a_shell)
+{
+    static const char *const words[] = {"a b.db", "it's", "''",       "$HOME/x",    "`id`",
+                                        "a\\b",   "a;b",  "*",        "two\nlines", "~/x.db",
+                                        "#x",     "",     "plain.db", "-x",         "\303\244 b.db"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        char command[sizeof(struct format_word) + 20], said[100] = "";
+        snprintf(command, sizeof(command), "printf '<%%s>' %s", SHELL(words[i]));
+        FILE *shell = popen(command, "r");
+        assert_non_null(shell);
+        const size_t bytes = fread(said, 1, sizeof(said) - 1, shell);
+        assert_int_equal(pclose(shell), 0);
+        assert_int_equal(bytes, strlen(words[i]) + 2);
+        assert_memory_equal(said + 1, words[i], bytes - 2);
+    }
+    assert_string_equal(SHELL("/tmp/a-b_c/run.db"), "/tmp/a-b_c/run.db");
+    assert_string_equal(SHELL("a b"), "'a b'");
+}
+
 TEST(test_cutting)
 {
     char buffer[64];
