@@ -102,7 +102,7 @@ static inline struct stepping play_stepped(struct session *session, struct setti
              (unsigned long long)stepping.steps, (unsigned long long)stepping.sent);
     if (settings->kill_at == 0) {
         child_judge(wait_status, what);
-    } else if (wait_status != SIGKILL && (wait_status != 0 || stepping.steps >= settings->kill_at)) {
+    } else if (wait_status != SIGKILL && (wait_status != 0 || stepping.steps > settings->kill_at)) { /* that step was */
         fail_msg("%s: wait status %#x", what, (unsigned)wait_status);
     }
     return stepping;
