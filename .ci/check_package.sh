@@ -8,7 +8,6 @@
 # usage: check_package.sh DEB WHEEL
 
 set -eu
-root=$(cd "$(dirname "$0")/.." && pwd)
 deb=$(realpath "$1")
 wheel=$(realpath "$2")
 work=$(mktemp -d)
@@ -20,7 +19,7 @@ fail() {
     exit 1
 }
 
-# What is tried in both: python and varve are those of PATH. Prints the lines that lead.
+# What is tried in both: python3 and varve are those of PATH.
 cat >"$work/try.sh" <<'SH2'
 set -eu
 cd "$1"

@@ -115,9 +115,7 @@ static int command_leaks_answer(struct command_context *context, struct database
         return answer_storages(context, database, values, message);
     }
     struct leak_query query = values->query;
-    if (query.domain == NULL && strcmp(selection_default_domain(database), "heap") != 0) {
-        query.domain = selection_default_domain(database);
-    }
+    query.domain = leak_list_domain(database, query.domain);
     struct leak_list list;
     int error = leak_list_load(&list, database, &query, message);
     if (error == VARVE_OK && values->json) {

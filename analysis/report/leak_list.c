@@ -154,6 +154,12 @@ static void leak_list_take_line(struct leak_list *list, const struct leak_query 
     }
 }
 
+const char *leak_list_domain(struct database *database, const char *domain)
+{
+    const char *otherwise = selection_default_domain(database);
+    return domain == NULL && strcmp(otherwise, "heap") != 0 ? otherwise : domain;
+}
+
 int leak_list_load(struct leak_list *list, struct database *database, const struct leak_query *query,
                    struct varve_message *message)
 {

@@ -60,6 +60,8 @@ struct leak_list {
     int64_t shared_bytes;                 /* of these, what is in the heap as well */
 };
 
+/// What a query without a domain is about: NULL, or, of a trace without heap, what there is instead. Or `domain`.
+const char *leak_list_domain(struct database *database, const char *domain);
 /// Owner: the caller, by leak_list_free, after an error too. Errors: of leak_moment_make; loading ends early on
 /// a database error.
 int leak_list_load(struct leak_list *list, struct database *database, const struct leak_query *query,

@@ -50,6 +50,7 @@ static void add(struct limit_check *check, const struct limit_verdict *verdict)
 static void add_figure(struct limit_check *check, enum limit_figure figure, int64_t value, int64_t most, int64_t base)
 {
     struct limit_verdict verdict = {.name = figures[figure].name,
+                                    .domain = check->domain,
                                     .unit = figures[figure].unit,
                                     .value = value,
                                     .most = most,
@@ -106,6 +107,7 @@ static int64_t hundredths(const struct leak_line *line)
 static void add_leak(struct limit_check *check, const struct leak_line *line, int64_t most)
 {
     const struct limit_verdict verdict = {.name = "leak",
+                                          .domain = line != NULL ? line->domain : check->domain,
                                           .unit = LIMIT_IN_HUNDREDTHS,
                                           .value = line != NULL ? hundredths(line) : 0,
                                           .most = most,
@@ -121,7 +123,7 @@ static void add_leak(struct limit_check *check, const struct leak_line *line, in
 static int add_leaks(struct limit_check *check, struct database *database, const struct limits *limits,
                      struct varve_message *message)
 {
-    const struct leak_query query = {.domain = limits->domain, .top = INT32_MAX};
+    const struct leak_query query = {.domain = leak_list_domain(database, limits->domain), .top = INT32_MAX};
     const int error = leak_list_load(&check->leaks, database, &query, message);
     size_t above = 0;
     while (error == VARVE_OK && above < check->leaks.count &&

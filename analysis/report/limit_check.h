@@ -46,7 +46,8 @@ enum limit_unit {
 };
 
 struct limit_verdict {
-    const char *name; /* static: "peak", "live at the end", "allocated", "allocations", "leak" */
+    const char *name;   /* static: "peak", "live at the end", "allocated", "allocations", "leak" */
+    const char *domain; /* the check's; of a leak its line's */
     enum limit_unit unit;
     int64_t value, most;
     int64_t base; /* the figure of the other recording; -1: the limit is a number */

@@ -62,7 +62,7 @@ static void verdict_words(char *text, size_t bytes, const struct limit_check *ch
     char numbers[LINE_BYTES / 2], line[LINE_BYTES / 2];
     figures_words(numbers, sizeof(numbers), check, verdict);
     line_words(line, sizeof(line), verdict);
-    snprintf(text, bytes, "%s (%s): %s%s", verdict->name, check->domain, numbers, verdict->is_broken ? line : "");
+    snprintf(text, bytes, "%s (%s): %s%s", verdict->name, verdict->domain, numbers, verdict->is_broken ? line : "");
 }
 
 static void left_out_words(char *text, size_t bytes, const struct limit_check *check)
@@ -153,6 +153,7 @@ struct cJSON *limit_check_json(const struct limit_check *check, const char *path
         const struct limit_verdict *verdict = &check->verdicts[i];
         struct cJSON *entry = json_object();
         json_text(entry, "limit", verdict->name);
+        json_text(entry, "domain", verdict->domain);
         json_bool(entry, "holds", !verdict->is_broken);
         json_figure(entry, "value", verdict->unit, verdict->value);
         json_figure(entry, "most", verdict->unit, verdict->most);
