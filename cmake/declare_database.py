@@ -5,8 +5,10 @@ both without their comments, the table `help`, and the columns of the tables who
 
 declare_database.py SCHEMA VIEWS FOLDER: writes schema.sql, views.sql, help.sql and columns_generated.h there."""
 
+import contextlib
 import os
 import re
+import sqlite3
 import sys
 from typing import NamedTuple
 
@@ -15,19 +17,7 @@ LINE = re.compile(r"((?:[^-]|-(?!-))*)(?:(---?)(?!-) ?(.*))?")
 BEGIN = re.compile(r"CREATE (?:TABLE|VIEW) (\w+)")
 PACKED = re.compile(r"\[(.*?)(?: if (\w+))?\](?: |$)")
 
-# The first of several that have the column counts, so the order of the join is fixed.
-HELP_ALIKE = """INSERT OR IGNORE INTO help
-    WITH alike(name, source) AS (VALUES {})
-    SELECT a.name, c.name, h.meaning FROM alike a CROSS JOIN pragma_table_info(a.name) c CROSS JOIN help h
-    ON h.name = a.source AND h.column = c.name;
-"""
-# What is not said otherwise. The columns of each view are asked for once, as that takes its expansion.
-HELP_COMMON = """INSERT OR IGNORE INTO help
-    WITH common(column, meaning) AS (VALUES {})
-    SELECT s.name, c.name, m.meaning
-    FROM sqlite_schema s CROSS JOIN pragma_table_info(s.name) c CROSS JOIN common m ON m.column = c.name
-    WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite%';
-"""
+CODE = re.compile(r"@\w+@")  # its value comes later, by SqlCodes.cmake
 
 
 class Declared(NamedTuple):
@@ -83,25 +73,42 @@ def values(rows):
     return ",\n    ".join("(" + ", ".join("'" + text.replace("'", "''") + "'" for text in row) + ")" for row in rows)
 
 
-def help_of(declared):
-    """SQL that fills the table `help`."""
+def all_columns(*sql):
+    """The columns of each table and view that SQL makes."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        for text in sql:
+            database.executescript(CODE.sub("0", text))
+        names = database.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall()
+        return {name: [row[1] for row in database.execute(f"PRAGMA table_info({name})")] for name, in names}
+
+
+def help_of(declared, columns):
+    """SQL that fills the table `help`. SQLite takes 0.1 s to find the columns of all views."""
     like = {table.name: table.meanings.get("like", "").split(", ") for table in declared}
+    meanings = {table.name: {} for table in declared}
+    common = {}
 
     def sources(name):
         """Whose columns mean the same, the nearest first."""
         return [found for source in like.get(name, ()) if source for found in (source, *sources(source))]
 
-    said, common = [], []
     for table in declared:
         for column, meaning in table.meanings.items():
             meaning = PACKED.sub("", meaning, count=1) if meaning.startswith("[") else meaning
             if column.startswith("*."):
-                common.append((column[2:], meaning))
+                common[column[2:]] = meaning
             elif meaning and column != "like":
-                said.append((table.name, column, meaning))
-    alike = [(name, source) for name in like for source in sources(name)]
-    return (f"INSERT INTO help VALUES\n    {values(said)};\n" + HELP_ALIKE.format(values(alike)) +
-            HELP_COMMON.format(values(common)))
+                meanings[table.name][column] = meaning
+    said = {name: dict(texts) for name, texts in meanings.items()}
+    for name, texts in meanings.items():
+        for column in columns[name]:
+            found = [said[source][column] for source in sources(name) if column in said[source]]
+            found += [common[column]] if column in common else []
+            if found:
+                texts.setdefault(column, found[0])
+    rows = [(name, column, meaning) for name, texts in sorted(meanings.items())
+            for column, meaning in sorted(texts.items())]
+    return f"INSERT INTO help VALUES\n    {values(rows)};\n"
 
 
 def packed_of(table):
@@ -137,7 +144,8 @@ def main():
               f"#define DATABASE_COLUMNS {sum(len(table.columns) for table in tables)}\n" +
               "".join(map(packed_of, tables)) +
               "\n#endif\n")
-    for name, text in (("schema.sql", schema), ("views.sql", views), ("help.sql", help_of(tables + others)),
+    help_text = help_of(tables + others, all_columns(schema, views))
+    for name, text in (("schema.sql", schema), ("views.sql", views), ("help.sql", help_text),
                        ("columns_generated.h", header)):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -112,6 +112,26 @@ static void command_attach_choose(const struct values *values, struct varve_coll
     }
 }
 
+/* Who is told that the recording has begun, once it has. */
+struct attach_begin {
+    struct recording recording;
+    FILE *err; /* NULL: nobody, or they know */
+    int32_t pid;
+    const char *path; /* of the database */
+};
+
+static void command_attach_step(void *context, const char *stage, uint64_t done, uint64_t total)
+{
+    struct attach_begin *begin = context;
+    if (begin->err != NULL && strcmp(stage, "recording") == 0) {
+        command_say(begin->err, "varve: recording process %d into %s; Ctrl-C or varve detach %d ends that\n",
+                    begin->pid, begin->path, begin->pid);
+        fflush(begin->err);
+        begin->err = NULL;
+    }
+    recording_step(&begin->recording.progress, stage, done, total);
+}
+
 static int command_attach_run(struct command_context *context, const void *values_untyped,
                               const struct operands *operands)
 {
@@ -124,20 +144,24 @@ static int command_attach_run(struct command_context *context, const void *value
         return EXIT_STATUS_FAILED;
     }
     command_attach_choose(values, &collect);
-    struct recording recording;
-    if (!recording_begin(context, &values->recording, &recording, &collect)) {
+    struct attach_begin begin = {.pid = collect.attach_pid};
+    if (!recording_begin(context, &values->recording, &begin.recording, &collect)) {
         return EXIT_STATUS_FAILED;
     }
     char output[4096], history[4096] = "";
     command_attach_name_output(output, sizeof(output), collect.attach_pid);
     collect.attach_ns = values->for_ns;
     collect.database_path = values->output != NULL ? values->output : output;
+    begin.err = values->recording.quiet ? NULL : context->err;
+    begin.path = collect.database_path;
+    collect.progress = command_attach_step;
+    collect.progress_context = &begin;
     int error = varve_collect_attach(&collect, &result, &message);
     if (result.started && result.torch_history[0] != '\0') {
-        (void)record_histories(result.torch_history, values->recording.force, &recording.progress, context->err,
+        (void)record_histories(result.torch_history, values->recording.force, &begin.recording.progress, context->err,
                                history, sizeof(history));
     }
-    progress_end(&recording.progress);
+    progress_end(&begin.recording.progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }

@@ -11,6 +11,7 @@
 #include "analysis/query/database.h"
 #include "base/error.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -136,19 +137,22 @@ static int parse_integer(const struct option_spec *option, const char *text, int
 
 bool option_bytes(const char *text, int64_t *bytes_out)
 {
-    static const char suffixes[] = "KMG";
+    static const char suffixes[] = "KMGT";
     errno = 0;
     char *end;
     long long number = strtoll(text, &end, 10);
     unsigned shift = 0;
-    if (end != text && *end != '\0') {
-        const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);
-        if (suffix != NULL) {
-            shift = 10 * (unsigned)(suffix - suffixes + 1);
-            end++;
-        }
+    if (end == text || errno != 0) {
+        return false;
     }
-    if (end == text || *end != '\0' || errno != 0 || number < 0 || number > INT64_MAX >> shift) {
+    end += *end == ' ';
+    const char *suffix = *end != '\0' ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
+    if (suffix != NULL) {
+        shift = 10 * (unsigned)(suffix - suffixes + 1);
+        end += end[1] == 'i' && end[2] == 'B' ? 2 : 1;
+    }
+    end += *end == 'B';
+    if (*end != '\0' || number < 0 || number > INT64_MAX >> shift) {
         return false;
     }
     *bytes_out = number << shift;

@@ -47,7 +47,7 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
 /// The option that the first `length` bytes of a word name with its dashes; NULL: none of `options`.
 const struct option_spec *option_find(const struct option_spec *options, const char *word, size_t length);
 bool option_is_shown(const struct option_spec *option); /* in help, manual and completion */
-/// A size as OPTION_BYTES takes them. False: it is none.
+/// A size as OPTION_BYTES takes them: 500, 24M, 24 MiB or 24 MB, which are the same. False: it is none.
 bool option_bytes(const char *text, int64_t *bytes_out);
 /// Is it a file, by the name that the help gives an operand or a value?
 bool option_names_file(const char *name, size_t length);

@@ -13,7 +13,7 @@ const char *const recording_overflow_names[] = {"spill", "block", "drop", NULL};
 const char *const recording_keep_names[] = {"events", "lasting", "allocations", "totals", NULL};
 
 /* While the program runs the terminal is its own. */
-static void recording_step(void *context, const char *stage, uint64_t done, uint64_t total)
+void recording_step(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     if (strcmp(stage, "recording") != 0) {
         progress_step(context, stage, done, total);

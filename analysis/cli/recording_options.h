@@ -88,6 +88,8 @@ struct recording {
 /// to come.
 bool recording_begin(struct command_context *context, const struct recording_options *options,
                      struct recording *recording, struct varve_collect_options *collect);
+/// The varve_collect_progress of recording_begin; `context` is the struct progress.
+void recording_step(void *context, const char *stage, uint64_t done, uint64_t total);
 /// What `varve attach --torch` adds: PyTorch's own history, and what its allocator asks the driver for.
 void recording_observe_torch(struct varve_collect_options *collect);
 /// If processes could not be let go of: a line that says so. Of every command that attaches, whatever it is asked for.

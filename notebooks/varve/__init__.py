@@ -8,6 +8,9 @@ are imported where they are used.
         trace.plot.timeline()
     varve.dataset("runs/*.db").stragglers()
 
+    with varve.record("block.db"):          # of this program
+        work()
+
     with varve.zeros((2, 3), "f32", name="weights") as storage:
         array = storage.numpy()             # the same memory
         tensor = torch.from_dlpack(storage) # the same memory
@@ -25,22 +28,27 @@ if TYPE_CHECKING:
     from . import plot
     from .datasets import Dataset, dataset
     from .export import to_parquet
+    from .phases import mark, phase
     from .reading import TraceError
+    from .record_block import Recording, RecordingError, peak, record
     from .sweeps import sweep
     from .trace import Trace, open
 
-__all__ = ["Dataset", "Memory", "Plan", "Storage", "Trace", "TraceError", "copy_batch", "cuda_memory", "dataset",
-           "empty", "from_dlpack",
-           "from_numpy", "full", "host_memory", "library", "live", "open", "plot", "sweep", "to_parquet", "zeros"]
+__all__ = ["Dataset", "Memory", "Plan", "Recording", "RecordingError", "Storage", "Trace", "TraceError", "copy_batch",
+           "cuda_memory", "dataset", "empty", "from_dlpack", "from_numpy", "full", "host_memory", "library", "live",
+           "mark", "open", "peak", "phase", "plot", "record", "sweep", "to_parquet", "zeros"]
 
-_MODULES = {"Dataset": "datasets", "dataset": "datasets", "to_parquet": "export", "TraceError": "reading",
-            "sweep": "sweeps", "Trace": "trace", "open": "trace"}
+_MODULES = {"datasets": ("Dataset", "dataset"), "export": ("to_parquet",),
+            "notebook_magic": ("load_ipython_extension",), "phases": ("mark", "phase"), "reading": ("TraceError",),
+            "record_block": ("Recording", "RecordingError", "peak", "record"), "sweeps": ("sweep",),
+            "trace": ("Trace", "open")}
 
 
 def __getattr__(name: str) -> object:
-    """What reads traces, imported when it is first used."""
+    """What makes and reads traces, imported when it is first used."""
     if name == "plot":
         return importlib.import_module(".plot", __name__)
-    if name not in _MODULES:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'varve' has no attribute '{name}'")
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    return getattr(importlib.import_module(f".{module}", __name__), name)

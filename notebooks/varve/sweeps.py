@@ -10,8 +10,8 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Sequence
 
+from .command import find_command
 from .datasets import _paths, connected
-from .library import INSTALLED
 from .reading import TraceError, needs
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[s
         if name not in _OPTIONS[command] and any(value is not None for value in values) and name != "policy":
             raise TraceError(f"varve {command} takes no {name}")
     used = [choices[name] if name in _OPTIONS[command] else (None,) for name in choices]
-    program = os.fspath(varve) if varve is not None else _command()
+    program = os.fspath(varve) if varve is not None else find_command()
     program = os.path.abspath(program) if os.sep in program else program
     tasks = [dask.delayed(_run, pure=False)(program, [command, *options], path, dict(zip(choices, setting)), timeout)
              for path in _paths(traces) for setting in itertools.product(*used)]
@@ -62,12 +62,6 @@ def _column(pd: Any, values: list[Any]) -> Any:
     if kinds == {int}:
         return pd.array(values, dtype="Int64")
     return pd.Series(values, dtype=float if kinds and kinds <= {int, float} else object)
-
-
-def _command() -> str:
-    built = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build", "varve")
-    own = os.path.join(INSTALLED, "bin", "varve")
-    return os.environ.get("VARVE") or next((path for path in (built, own) if os.access(path, os.X_OK)), "varve")
 
 
 def _computed(dask: Any, tasks: list[Any], scheduler: Any) -> list[list[dict]]:

@@ -18,6 +18,7 @@ enum kind {
     KIND_MODULE,
     KIND_LIBRARY,
     KIND_FRAMEWORK,
+    KIND_USER,
     KIND_LIMIT,
 };
 
@@ -92,7 +93,7 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
 {
     static const char *const kinds[KIND_LIMIT] = {
         [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:",           [KIND_MODULE] = "module:",
-        [KIND_LIBRARY] = "library:",   [KIND_FRAMEWORK] = "framework:",
+        [KIND_LIBRARY] = "library:",   [KIND_FRAMEWORK] = "framework:", [KIND_USER] = "user:",
     };
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
@@ -194,6 +195,9 @@ static enum varve_frame_rank python_rank(const struct varve_plumbing *plumbing,
     if (matches(plumbing, KIND_FUNCTION, symbol->function) || matches(plumbing, KIND_FILE, file) ||
         (file != NULL && callsites_path_is_compiled(file))) {
         return VARVE_FRAME_PLUMBING;
+    }
+    if (matches(plumbing, KIND_USER, file)) {
+        return VARVE_FRAME_USER;
     }
     if (matches(plumbing, KIND_FRAMEWORK, file) || (file != NULL && callsites_path_is_torch_python(file))) {
         return VARVE_FRAME_SOURCE;

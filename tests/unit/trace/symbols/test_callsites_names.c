@@ -332,7 +332,9 @@ TEST(test_python)
         {"train.py", VARVE_FRAME_USER},
         {"/tmp/ipykernel_12/3.py", VARVE_FRAME_USER},
         {"<string>", VARVE_FRAME_GENERATED},
-        {"<ipython-input-3-abc>", VARVE_FRAME_GENERATED},
+        {"<template>", VARVE_FRAME_GENERATED},
+        {"<ipython-input-3-abc>", VARVE_FRAME_USER},
+        {"<stdin>", VARVE_FRAME_USER},
         {"<frozen importlib._bootstrap>", VARVE_FRAME_PLUMBING},
         {"<frozen zipfile>", VARVE_FRAME_LIBRARY},
         {"/usr/lib/python3.11/json/decoder.py", VARVE_FRAME_LIBRARY},
@@ -373,9 +375,13 @@ TEST(test_patterns_of_users)
     assert_int_equal(rank(plumbing, false, "f", "/src/x.c", "/opt/third_party/a.so"), VARVE_FRAME_RUNTIME);
     assert_int_equal(rank(plumbing, true, "f", "/src/third_party/x.py", NULL), VARVE_FRAME_PLUMBING);
     assert_int_equal(
-        varve_plumbing_add_lines(
-            plumbing, "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\nframework:/opt/run/*", &message),
+        varve_plumbing_add_lines(plumbing,
+                                 "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\nframework:/opt/run/*\n"
+                                 "user:*/site-packages/mine/*",
+                                 &message),
         VARVE_OK);
+    assert_int_equal(rank(plumbing, true, "f", "/x/site-packages/mine/a.py", NULL), VARVE_FRAME_USER);
+    assert_int_equal(rank(plumbing, true, "f", "/x/site-packages/other/a.py", NULL), VARVE_FRAME_LIBRARY);
     assert_int_equal(rank(plumbing, true, "f", "/opt/run/a.py", NULL), VARVE_FRAME_SOURCE);
     assert_int_equal(rank(plumbing, true, "f", "/opt/framework/a.py", NULL), VARVE_FRAME_LIBRARY);
     assert_int_equal(rank(plumbing, true, "helper", "/me/a.py", NULL), VARVE_FRAME_PLUMBING);
