@@ -13,11 +13,13 @@
 
 #include "statements_generated.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#define LARGE_BYTES 200000000 /* above it, it is said how it could be smaller */
+#define LARGE_BYTES 200000000              /* above it, it is said how it could be smaller */
+#define MAX_SIZE_BYTES (INT64_C(200) << 20) /* for --max-size */
 
 /* Those that have rows, before the database had its largest size; -1: it had not. */
 static int64_t kept_events(struct database *database)
@@ -97,8 +99,15 @@ void report_result_size(FILE *out, const struct varve_collect_result *result)
     }
     const int64_t bytes = report_keeps_only_live(database) ? 0 : database_integer(database, sql_bytes_of_totals, 0);
     if (bytes > 0 && bytes < status.st_size / 2) {
-        fprintf(out, "varve: the database has %s; with --keep totals it would have about %s\n",
+        /* rows are nearly all that it has beyond */
+        const double part = (double)(MAX_SIZE_BYTES - bytes) / (double)(status.st_size - bytes);
+        fprintf(out, "varve: the database has %s; with --keep totals it would have about %s",
                 format_bytes(status.st_size).text, format_bytes(bytes).text);
+        if (part >= 0.01 && part < 0.9) {
+            fprintf(out, ", with --max-size %" PRId64 "M that size, and rows of about the first %.0f %% of the events",
+                    MAX_SIZE_BYTES >> 20, 100 * part);
+        }
+        fputc('\n', out);
     }
     database_close(database);
 }
