@@ -115,7 +115,7 @@ enum varve_frame_rank {
     VARVE_FRAME_NAMED,        /* a native function */
     VARVE_FRAME_SOURCE,       /* a native function whose source line is known; Python code that runs other code */
     VARVE_FRAME_LIBRARY,      /* a line of Python's own library, or of an installed package */
-    VARVE_FRAME_GENERATED,    /* Python code that is in no file: exec, -c, a cell of a notebook */
+    VARVE_FRAME_GENERATED,    /* Python code that is in no file: exec, -c */
     VARVE_FRAME_USER,         /* another line of Python */
 };
 
@@ -124,10 +124,13 @@ enum varve_frame_rank {
 /// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_plumbing_open(struct varve_plumbing **plumbing_out);
 void varve_plumbing_close(struct varve_plumbing *plumbing);
-/// One more pattern: `function:`, `file:`, `module:`, `library:` or `framework:` and a text in which * stands for any
-/// characters; without such a word it is of functions, with a slash in it of files and modules. Copied. Errors:
+/// One more pattern: `function:`, `file:`, `module:`, `library:`, `framework:` or `user:` and a text in which * stands
+/// for any characters; without such a word it is of functions, with a slash in it of files and modules. Copied. Errors:
 /// VARVE_ERROR_INVALID (it is empty), NO_MEMORY.
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message);
+/// The same, whose kind stands by itself: function, file, module, library, framework or user.
+int varve_plumbing_add_kind(struct varve_plumbing *plumbing, const char *kind, const char *pattern,
+                            struct varve_message *message);
 /// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with
 /// the line's number.
 int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message);

@@ -13,6 +13,7 @@
 #include "analysis/base/number_format.h"
 #include "analysis/base/progress.h"
 #include "analysis/base/terminal.h"
+#include "analysis/base/user_config.h"
 #include "analysis/query/database.h"
 #include "analysis/query/hidden_lines.h"
 #include "base/error.h"
@@ -204,12 +205,12 @@ static int run_buffered(const struct command *command, struct command_context *c
     return status;
 }
 
-static int run_words(const struct command *command, struct command_context *context, int argc, char *const argv[],
-                     void *values)
+static int run_words(const struct command *command, struct command_context *context, const struct user_config *config,
+                     int argc, char *const argv[], void *values)
 {
     struct operands operands;
     struct varve_message message = {""};
-    switch (options_parse(command, argc, argv, values, &operands, &message)) {
+    switch (options_parse(command, config, argc, argv, values, &operands, &message)) {
     case VARVE_OK:
         break;
     case OPTION_HELP_RESULT:
@@ -229,7 +230,7 @@ static int run_words(const struct command *command, struct command_context *cont
     return finished != 0 ? finished : status;
 }
 
-static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])
+void *command_values(const struct command *command)
 {
     void *values = memory_resize(NULL, command->values_bytes + 1); /* one more: a command may have none */
     if (command->defaults != NULL) {
@@ -237,7 +238,18 @@ static int run_command(const struct command *command, struct command_context *co
     } else {
         memset(values, 0, command->values_bytes);
     }
-    int status = run_words(command, context, argc, argv, values);
+    return values;
+}
+
+static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])
+{
+    struct user_config config;
+    struct varve_message message = {""};
+    void *values = command_values(command);
+    const int error = user_config_load(&config, &message);
+    const int status = error == VARVE_OK ? run_words(command, context, &config, argc, argv, values)
+                                         : command_fail(context, "%s", message.text);
+    user_config_free(&config);
     free(values);
     return status;
 }

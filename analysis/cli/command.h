@@ -77,7 +77,7 @@ struct command {
 #define COMMAND_LIST(X) \
     X(record) X(attach) X(detach) X(top) X(recover) X(import) X(export) X(replay) X(compare) X(frontier) X(bound) \
     X(advise) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
-    X(diff) X(check) X(info) X(doctor) X(completion) X(help)
+    X(diff) X(check) X(info) X(doctor) X(config) X(completion) X(help)
 /* clang-format on */
 
 #define COMMAND_EXTERN(name) extern const struct command command_##name;
@@ -87,6 +87,8 @@ COMMAND_LIST(COMMAND_EXTERN)
 extern const struct command *const command_table[]; /* ends with NULL */
 
 const struct command *command_find(const char *name);
+/// Values of a command, as its defaults are. Owner: the caller, by free.
+void *command_values(const struct command *command);
 /// Begin `progress` on the error stream of the command: drawn if that is a terminal and the command is not `quiet`.
 void command_progress(struct command_context *context, struct progress *progress, bool quiet);
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.

@@ -43,7 +43,7 @@ static const struct option_spec options[] = {
      offsetof(struct values, query.is_all), 0, 0, NULL},
     {"suppress", 0, OPTION_TEXT, "FILE",
      "leave out lines whose stack matches one of its lines leak:PATTERN (a part of a function, file or module; *, ^, "
-     "$), as LeakSanitizer does; suppressions.txt of the configuration folder always counts",
+     "$), as LeakSanitizer does; those of varve config always count",
      offsetof(struct values, query.suppress), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1, 1000000000,
      NULL},

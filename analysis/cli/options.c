@@ -8,6 +8,7 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/base/number_format.h"
+#include "analysis/base/user_config.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
 
@@ -278,6 +279,15 @@ const struct option_spec *option_find(const struct option_spec *options, const c
     return NULL;
 }
 
+/* `is_common_out`: its value belongs to the operands. */
+static const struct option_spec *options_find(const struct command *command, const char *word, size_t length,
+                                              bool *is_common_out)
+{
+    const struct option_spec *option = option_find(command->options, word, length);
+    *is_common_out = option == NULL;
+    return option != NULL ? option : option_find(options_common(command), word, length);
+}
+
 /* One option at argv[*index], with its value, wherever that stands. */
 static int options_parse_option(const struct command *command, int argc, char *const argv[], int *index, void *values,
                                 struct operands *operands, struct varve_message *message)
@@ -286,13 +296,11 @@ static int options_parse_option(const struct command *command, int argc, char *c
     bool is_long = word[1] == '-';
     size_t length = is_long ? strcspn(word, "=") : 2;
     const char *value = word[length] == '\0' ? NULL : word + length + (is_long ? 1 : 0);
-    const struct option_spec *option = option_find(command->options, word, length);
+    bool is_common;
+    const struct option_spec *option = options_find(command, word, length, &is_common);
+    values = is_common ? operands : values;
     if ((is_long && length == 6 && strncmp(word, "--help", 6) == 0) || strcmp(word, "-h") == 0) {
         return OPTION_HELP_RESULT;
-    }
-    if (option == NULL) {
-        option = option_find(options_common(command), word, length);
-        values = operands;
     }
     if (option == NULL) {
         return options_fail_unknown(command, word, length, message);
@@ -320,6 +328,83 @@ static int options_parse_option(const struct command *command, int argc, char *c
     return options_parse_value(option, value, values, message);
 }
 
+/* ---- the user's files ---- */
+
+static int parse_flag(const struct option_spec *option, const char *text, bool *value_out,
+                      struct varve_message *message)
+{
+    const bool is_on = strcmp(text, "yes") == 0;
+    if (!is_on && strcmp(text, "no") != 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s must be yes or no, not '%s'", option->name, text);
+    }
+    *value_out = is_on;
+    return VARVE_OK;
+}
+
+static int options_set_one(const struct option_spec *option, const char *text, void *values,
+                           struct varve_message *message)
+{
+    void *field = (char *)values + option->offset;
+    switch (option->kind) {
+    case OPTION_ABSENT: /* a file serves several builds */
+        return VARVE_OK;
+    case OPTION_FLAG:
+        return parse_flag(option, text, field, message);
+    case OPTION_MODE:
+        *(int *)field = 0;
+        return strcmp(text, "no") == 0 ? VARVE_OK
+                                       : parse_mode(option, strcmp(text, "yes") == 0 ? NULL : text, field, message);
+    default:
+        return options_parse_value(option, text, values, message);
+    }
+}
+
+bool options_is_list(const struct command *command, const char *name)
+{
+    char word[WORD_MAX * 2];
+    bool is_common;
+    snprintf(word, sizeof(word), "--%s", name);
+    const struct option_spec *option = options_find(command, word, strlen(word), &is_common);
+    return option != NULL && option->kind == OPTION_TEXTS;
+}
+
+/* What would write somewhere, or replace something, is said each time. */
+static bool may_be_set(const struct option_spec *option)
+{
+    return !option_is_path(option) && strcmp(option->name, "force") != 0;
+}
+
+int options_set(const struct command *command, const struct config_entry *entry, void *values,
+                struct operands *operands, struct varve_message *message)
+{
+    char word[WORD_MAX * 2];
+    struct varve_message why = {""};
+    snprintf(word, sizeof(word), "--%s", entry->key);
+    bool is_common;
+    const struct option_spec *option = options_find(command, word, strlen(word), &is_common);
+    values = is_common ? operands : values;
+    int error = VARVE_OK;
+    if (option == NULL) {
+        error = options_fail_unknown(command, word, strlen(word), &why);
+    } else if (!may_be_set(option)) {
+        error = varve_message_set(&why, VARVE_ERROR_INVALID, "%s is for the command line only", word);
+    } else {
+        error = options_set_one(option, entry->value, values, &why);
+    }
+    return error == VARVE_OK ? VARVE_OK : user_config_refuse(entry, why.text, message);
+}
+
+static int options_set_all(const struct command *command, const struct user_config *config, void *values,
+                           struct operands *operands, struct varve_message *message)
+{
+    int error = VARVE_OK;
+    const struct config_entry *entry = NULL;
+    while (error == VARVE_OK && (entry = user_config_next(config, command->name, entry)) != NULL) {
+        error = options_set(command, entry, values, operands, message);
+    }
+    return error;
+}
+
 /* The name of operand `index` in the usage line, where "[--]" is none. */
 static void argument_name(const struct command *command, int index, char *name, size_t bytes)
 {
@@ -344,10 +429,9 @@ static int check_operands(const struct command *command, const struct operands *
     return VARVE_OK;
 }
 
-int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
-                  struct varve_message *message)
+static int parse_words(const struct command *command, int argc, char *const argv[], void *values,
+                       struct operands *operands, struct varve_message *message)
 {
-    *operands = (struct operands){.rest = &argv[argc], .timeout_ns = DATABASE_TIMEOUT_NS};
     bool only_operands = false;
     for (int index = 0; index < argc; index++) {
         const char *word = argv[index];
@@ -376,4 +460,12 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
         }
     }
     return check_operands(command, operands, message);
+}
+
+int options_parse(const struct command *command, const struct user_config *config, int argc, char *const argv[],
+                  void *values, struct operands *operands, struct varve_message *message)
+{
+    *operands = (struct operands){.rest = &argv[argc], .timeout_ns = DATABASE_TIMEOUT_NS};
+    VARVE_TRY(options_set_all(command, config, values, operands, message));
+    return parse_words(command, argc, argv, values, operands, message);
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct config_entry;
+struct user_config;
 struct varve_message;
 
 enum option_kind {
@@ -40,10 +42,16 @@ struct option_spec {
 #define OPTION_HELP_RESULT 1        /* options_parse: --help was given */
 #define OPTION_USAGE_RESULT (-1000) /* options_parse: an argument is missing, or there is one too many */
 
-/// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0, VARVE_ERROR_INVALID, or
-/// OPTION_USAGE_RESULT: an error whose reason is followed by the usage line.
-int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
-                  struct varve_message *message);
+/// Read what the user's files say of the command, which values may borrow from, and then a command line (without the
+/// command's name). Returns OPTION_HELP_RESULT, 0, VARVE_ERROR_INVALID, or OPTION_USAGE_RESULT: an error whose reason
+/// is followed by the usage line.
+int options_parse(const struct command *command, const struct user_config *config, int argc, char *const argv[],
+                  void *values, struct operands *operands, struct varve_message *message);
+/// May the option of that name, without dashes, be given several times?
+bool options_is_list(const struct command *command, const char *name);
+/// One line of these files. Errors: VARVE_ERROR_INVALID, with its place.
+int options_set(const struct command *command, const struct config_entry *entry, void *values,
+                struct operands *operands, struct varve_message *message);
 /// The option that the first `length` bytes of a word name with its dashes; NULL: none of `options`.
 const struct option_spec *option_find(const struct option_spec *options, const char *word, size_t length);
 bool option_is_shown(const struct option_spec *option); /* in help, manual and completion */

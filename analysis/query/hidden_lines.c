@@ -7,6 +7,7 @@
 #include "analysis/query/hidden_lines.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/user_config.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
 #include "trace/writer.h"
@@ -27,11 +28,16 @@ struct lines {
 
 /* ---- the patterns ---- */
 
-static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text, struct varve_message *message)
+/* Those of the user's files. */
+static int add_set(struct varve_plumbing *plumbing, const struct user_config *config, struct varve_message *message)
 {
-    struct varve_message reason = {""};
-    int error = varve_plumbing_add_lines(plumbing, text, &reason);
-    return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s: %s", path, reason.text);
+    for (const struct config_entry *entry = NULL; (entry = user_config_next(config, "plumbing", entry)) != NULL;) {
+        struct varve_message why = {""};
+        if (varve_plumbing_add_kind(plumbing, entry->key, entry->value, &why) != VARVE_OK) {
+            return user_config_refuse(entry, why.text, message);
+        }
+    }
+    return VARVE_OK;
 }
 
 /* ---- the lines ---- */
@@ -140,30 +146,26 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
 int hidden_patterns(const char *const *patterns, size_t count, struct varve_plumbing **plumbing_out,
                     struct varve_message *message)
 {
-    char path[4096];
-    char *text;
-    int error = user_file_of_config("plumbing.txt", path, sizeof(path), &text, message);
+    struct user_config config;
     struct varve_plumbing *plumbing = NULL;
-    *plumbing_out = NULL;
-    if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {
+    int error = user_config_load(&config, message);
+    if (error == VARVE_OK && (count > 0 || user_config_next(&config, "plumbing", NULL) != NULL)) {
         error = varve_plumbing_open(&plumbing);
         if (error != VARVE_OK) {
             varve_message_set(message, error, "no memory for patterns");
         }
-    }
-    if (error == VARVE_OK && plumbing != NULL && text != NULL) {
-        error = add_lines(plumbing, path, text, message);
+        VARVE_THEN(error, add_set(plumbing, &config, message));
     }
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         error = varve_plumbing_add(plumbing, patterns[i], message);
     }
-    free(text);
+    user_config_free(&config);
     if (error != VARVE_OK) {
         varve_plumbing_close(plumbing);
-        return error;
+        plumbing = NULL;
     }
     *plumbing_out = plumbing;
-    return VARVE_OK;
+    return error;
 }
 
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LARGE_BYTES 200000000              /* above it, it is said how it could be smaller */
+#define LARGE_BYTES 200000000               /* above it, it is said how it could be smaller */
 #define MAX_SIZE_BYTES (INT64_C(200) << 20) /* for --max-size */
 
 /* Those that have rows, before the database had its largest size; -1: it had not. */

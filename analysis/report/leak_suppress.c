@@ -3,16 +3,18 @@
 #include "analysis/report/leak_suppress.h"
 
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/user_config.h"
 #include "analysis/query/callsite_query.h"
-#include "analysis/query/hidden_lines.h"
 #include "base/error.h"
 
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LEAK "leak:"
+#define LINE_BYTES_MAX 4096
 
 struct suppressions {
     char **patterns;
@@ -38,6 +40,15 @@ static char *glob_of(const char *pattern, size_t length)
     return text;
 }
 
+static void pattern_add(struct suppressions *suppressions, const char *pattern, size_t length)
+{
+    suppressions->patterns =
+        memory_resize(suppressions->patterns, (suppressions->count + 1) * sizeof(*suppressions->patterns));
+    suppressions->patterns[suppressions->count++] = glob_of(pattern, length);
+}
+
+/* ---- a file in LeakSanitizer's form ---- */
+
 static int line_add(struct suppressions *suppressions, const char *line, size_t length, const char *path,
                     unsigned number, struct varve_message *message)
 {
@@ -53,21 +64,44 @@ static int line_add(struct suppressions *suppressions, const char *line, size_t 
                                  "%s: line %u is no suppression: leak:PATTERN, as LeakSanitizer has them", path,
                                  number);
     }
-    suppressions->patterns =
-        memory_resize(suppressions->patterns, (suppressions->count + 1) * sizeof(*suppressions->patterns));
-    suppressions->patterns[suppressions->count++] = glob_of(line + head, length - head);
+    pattern_add(suppressions, line + head, length - head);
     return VARVE_OK;
 }
 
-static int text_add(struct suppressions *suppressions, const char *text, const char *path,
-                    struct varve_message *message)
+static int suppress_add_file(struct suppressions *suppressions, const char *path, struct varve_message *message)
 {
-    int error = VARVE_OK;
-    for (unsigned number = 1; text != NULL && *text != '\0' && error == VARVE_OK; number++) {
-        const size_t length = strcspn(text, "\n");
-        error = line_add(suppressions, text, length, path, number, message);
-        text += length + (text[length] == '\n');
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO,
+                                 "%s: cannot be read: %s", path, strerror(errno));
     }
+    int error = VARVE_OK;
+    char line[LINE_BYTES_MAX];
+    for (unsigned number = 1; error == VARVE_OK && fgets(line, sizeof(line), file) != NULL; number++) {
+        error = line_add(suppressions, line, strcspn(line, "\n"), path, number, message);
+    }
+    if (error == VARVE_OK && ferror(file)) {
+        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
+    }
+    fclose(file);
+    return error;
+}
+
+/* ---- the user's files ---- */
+
+static int config_add(struct suppressions *suppressions, struct varve_message *message)
+{
+    struct user_config config;
+    int error = user_config_load(&config, message);
+    const struct config_entry *entry = NULL;
+    while (error == VARVE_OK && (entry = user_config_next(&config, "suppressions", entry)) != NULL) {
+        if (strcmp(entry->key, "leak") == 0 && entry->value[0] != '\0') {
+            pattern_add(suppressions, entry->value, strlen(entry->value));
+        } else {
+            error = user_config_refuse(entry, "a suppression is leak = PATTERN", message);
+        }
+    }
+    user_config_free(&config);
     return error;
 }
 
@@ -75,21 +109,10 @@ int suppressions_load(struct suppressions **out, const char *path, struct varve_
 {
     struct suppressions *suppressions = memory_resize(NULL, sizeof(*suppressions));
     *suppressions = (struct suppressions){0};
-    char config[4096];
-    char *text = NULL;
-    int error = user_file_of_config("suppressions.txt", config, sizeof(config), &text, message);
-    if (error == VARVE_OK) {
-        error = text_add(suppressions, text, config, message);
+    int error = config_add(suppressions, message);
+    if (path != NULL) {
+        VARVE_THEN(error, suppress_add_file(suppressions, path, message));
     }
-    free(text);
-    text = NULL;
-    if (error == VARVE_OK && path != NULL) {
-        error = user_file_read(path, &text, message);
-        if (error == VARVE_OK) {
-            error = text_add(suppressions, text, path, message);
-        }
-    }
-    free(text);
     *out = NULL;
     if (error == VARVE_OK && suppressions->count > 0) {
         *out = suppressions;

@@ -14,8 +14,8 @@ struct database;
 struct suppressions;
 struct varve_message;
 
-/// Those of the file at `path` (NULL: none) and of suppressions.txt in the configuration folder. `*out` is NULL if
-/// there are none. Owner: the caller, by suppressions_free. Errors: those of reading, INVALID for a line that is none.
+/// Those of the file at `path` (NULL: none) and of [suppressions] in the user's files. `*out` is NULL if there are
+/// none. Owner: the caller, by suppressions_free. Errors: those of reading, INVALID for a line that is none.
 int suppressions_load(struct suppressions **out, const char *path, struct varve_message *message);
 /// Does one of them match a frame of the call site?
 bool suppressions_match(const struct suppressions *suppressions, struct database *database, int64_t callsite_id);

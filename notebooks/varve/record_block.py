@@ -169,8 +169,9 @@ def _start(*words: str) -> subprocess.Popen[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Of a process that a recording of this one does not miss (trace/format/session_format.h)."""
-    return {**os.environ, "VARVE_UNRECORDED": "1"}
+    """Of a process that a recording of this one does not miss (trace/format/session_format.h), and whose options are
+    all said here."""
+    return {**os.environ, "VARVE_UNRECORDED": "1", "VARVE_CONFIG": ""}
 
 
 def _domain_name(domain: str, device: int | None) -> str:

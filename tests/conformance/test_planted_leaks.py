@@ -214,14 +214,12 @@ class PlantedLeaks(recording.Case):
         self.assert_refused(recording.varve("leaks", "--suppress", path + ".none", self.path), "cannot be read")
 
     def check_configuration(self):
-        os.makedirs(os.path.join(self.folder, "varve"))
-        with open(os.path.join(self.folder, "varve", "suppressions.txt"), "w", encoding="utf-8") as stream:
-            stream.write("leak:file_ticket\n")
-        env = {**os.environ, "XDG_CONFIG_HOME": self.folder}
-        self.assertIn("suppressed: 1 line", recording.varve("leaks", self.path, env=env).out)
+        config = self.write("config", "[suppressions]\nleak = file_ticket\n")
+        self.assertIn("suppressed: 1 line",
+                      recording.varve("leaks", self.path, env={**os.environ, "VARVE_CONFIG": config}).out)
         page = os.path.join(self.folder, "page.html")
-        for folder, is_there in ((self.folder, False), (os.path.join(self.folder, "none"), True)):
-            recording.varve("report", "-f", "--html", page, self.path, env={**env, "XDG_CONFIG_HOME": folder})
+        for config, is_there in ((config, False), ("", True)):
+            recording.varve("report", "-f", "--html", page, self.path, env={**os.environ, "VARVE_CONFIG": config})
             with open(page, encoding="utf-8") as stream:
                 text = stream.read()
             self.assertIn("Likely leaks", text)

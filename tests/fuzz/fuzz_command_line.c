@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libFuzzer target: any words as a command line, read by the tables of all sub-commands; nothing is run. A
- * line that is refused comes with one line of reason, one that is taken has its operands in number and its
- * values in range.
+ * libFuzzer target: any words as a command line, read by the tables of all sub-commands; nothing is run. What begins
+ * with @ is a line of a file of settings. A line that is refused comes with one line of reason, one that is taken has
+ * its operands in number and its values in range.
  */
 #include "fuzz/target.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/base/user_config.h"
 #include "base/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +44,30 @@ static void check_taken(const struct command *command, const struct operands *op
           (operands->count <= (is_of_database ? 1 : command->operands_max) && operands->count <= OPERANDS_MAX));
 }
 
+/* Takes the settings out of the words; returns how many of these are left. */
+static int take_settings(const struct command *command, int count, char **words, struct user_config *config)
+{
+    static struct config_entry entries[WORDS_MAX];
+    static char section[32], empty[1];
+    int left = 0;
+    snprintf(section, sizeof(section), "%s", command->name);
+    *config = (struct user_config){.files = {{"settings", true}}, .entries = entries};
+    for (int i = 0; i < count; i++) {
+        if (words[i][0] != '@') {
+            words[left++] = words[i];
+            continue;
+        }
+        char *value = strchr(words[i], '=');
+        if (value != NULL) {
+            *value++ = '\0';
+        }
+        entries[config->count++] =
+            (struct config_entry){section, words[i] + 1, value != NULL ? value : empty, &config->files[0], (unsigned)i};
+    }
+    words[left] = NULL;
+    return left;
+}
+
 static void parse(const struct command *command, int count, char **words)
 {
     size_t bytes = command->values_bytes == 0 ? 1 : command->values_bytes; /* exact, so that ASan knows the end */
@@ -53,7 +79,11 @@ static void parse(const struct command *command, int count, char **words)
         memcpy(values, command->defaults, command->values_bytes);
         memcpy(defaults, command->defaults, command->values_bytes);
     }
-    int code = options_parse(command, count, words, values, &operands, &message);
+    char *own[WORDS_MAX + 1];
+    struct user_config config;
+    memcpy(own, words, sizeof(own));
+    count = take_settings(command, count, own, &config);
+    int code = options_parse(command, &config, count, own, values, &operands, &message);
     check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == OPTION_USAGE_RESULT || code == VARVE_ERROR_INVALID);
     check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
     if (code == VARVE_OK) {

@@ -89,18 +89,28 @@ static int plumbing_add(struct varve_plumbing *plumbing, enum kind kind, const c
     return VARVE_OK;
 }
 
+static const char *const kind_names[KIND_LIMIT] = {
+    [KIND_FUNCTION] = "function", [KIND_FILE] = "file",           [KIND_MODULE] = "module",
+    [KIND_LIBRARY] = "library",   [KIND_FRAMEWORK] = "framework", [KIND_USER] = "user",
+};
+
+/* KIND_LIMIT: there is none of that name. */
+static enum kind kind_find(const char *name, size_t bytes)
+{
+    unsigned kind = 0;
+    while (kind < KIND_LIMIT && (strlen(kind_names[kind]) != bytes || strncmp(kind_names[kind], name, bytes) != 0)) {
+        kind++;
+    }
+    return (enum kind)kind;
+}
+
 static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t bytes)
 {
-    static const char *const kinds[KIND_LIMIT] = {
-        [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:",           [KIND_MODULE] = "module:",
-        [KIND_LIBRARY] = "library:",   [KIND_FRAMEWORK] = "framework:", [KIND_USER] = "user:",
-    };
-    for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
-        const size_t length = strlen(kinds[kind]);
-        if (bytes >= length && strncmp(text, kinds[kind], length) == 0) {
-            return bytes > length ? plumbing_add(plumbing, (enum kind)kind, text + length, bytes - length)
-                                  : VARVE_ERROR_INVALID;
-        }
+    const char *colon = memchr(text, ':', bytes);
+    const enum kind kind = colon != NULL ? kind_find(text, (size_t)(colon - text)) : KIND_LIMIT;
+    if (colon != NULL && kind != KIND_LIMIT) {
+        const size_t head = (size_t)(colon + 1 - text);
+        return bytes > head ? plumbing_add(plumbing, kind, colon + 1, bytes - head) : VARVE_ERROR_INVALID;
     }
     if (bytes == 0 || memchr(text, '/', bytes) == NULL) {
         return bytes > 0 ? plumbing_add(plumbing, KIND_FUNCTION, text, bytes) : VARVE_ERROR_INVALID;
@@ -109,13 +119,31 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
     return error == VARVE_OK ? plumbing_add(plumbing, KIND_MODULE, text, bytes) : error;
 }
 
-int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message)
+static int say_why_not_added(int error, const char *pattern, struct varve_message *message)
 {
-    const int error = add_pattern(plumbing, pattern, strlen(pattern));
     return error == VARVE_OK
                ? VARVE_OK
                : varve_message_set(message, error, "pattern '%s': %s", pattern,
                                    error == VARVE_ERROR_INVALID ? "nothing to look for" : varve_strerror(error));
+}
+
+int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message)
+{
+    return say_why_not_added(add_pattern(plumbing, pattern, strlen(pattern)), pattern, message);
+}
+
+int varve_plumbing_add_kind(struct varve_plumbing *plumbing, const char *kind, const char *pattern,
+                            struct varve_message *message)
+{
+    const enum kind found = kind_find(kind, strlen(kind));
+    if (found == KIND_LIMIT) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "there are patterns for function, file, module, library, framework and user, not '%s'",
+                                 kind);
+    }
+    const size_t bytes = strlen(pattern);
+    return say_why_not_added(bytes > 0 ? plumbing_add(plumbing, found, pattern, bytes) : VARVE_ERROR_INVALID, pattern,
+                             message);
 }
 
 int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message)

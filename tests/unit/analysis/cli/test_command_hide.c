@@ -21,22 +21,19 @@
 /* A pattern of the command line, and of the file, takes the largest line away. */
 TEST(test_file)
 {
-    char *before = command_answer(ASK("")), line[256], config[4096];
+    char *before = command_answer(ASK("")), line[256];
     assert_non_null(strchr(before, ','));
     char *hidden = command_answer(ASK("--hide function:map_weights"));
-    snprintf(line, sizeof(line), "# ours\nfunction:%.*s\n", (int)strcspn(before, ","), before);
-    assert_string_equal(line, "# ours\nfunction:map_weights\n");
-    assert_non_null(getcwd(config, sizeof(config)));
-    assert_int_equal(setenv("XDG_CONFIG_HOME", config, 1), 0);
-    assert_int_equal(mkdir("varve", 0700), 0);
-    file_write("varve/plumbing.txt", line, strlen(line));
+    snprintf(line, sizeof(line), "# ours\n[plumbing]\nfunction = %.*s\n", (int)strcspn(before, ","), before);
+    assert_string_equal(line, "# ours\n[plumbing]\nfunction = map_weights\n");
+    assert_int_equal(setenv("VARVE_CONFIG", "config", 1), 0);
+    file_write("config", line, strlen(line));
     char *from_file = command_answer(ASK(""));
     assert_string_equal(from_file, "main,12,69431296\nload_batch,10,20971520\nparse_line,41,11350\n,,372\n");
     assert_string_equal(hidden, from_file);
-    file_write("varve/plumbing.txt", "a\nmodule:\n", 10);
-    EXPECT(2, "report small.db", "plumbing.txt: line 2");
-    unlink("varve/plumbing.txt");
-    assert_int_equal(rmdir("varve"), 0);
+    file_write("config", "[plumbing]\nfile = a\nmodule =\n", 28);
+    EXPECT(2, "report small.db", "config:3: pattern '': nothing to look for");
+    assert_int_equal(unsetenv("VARVE_CONFIG"), 0);
     free(before);
     free(hidden);
     free(from_file);

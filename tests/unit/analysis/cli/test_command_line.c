@@ -11,6 +11,7 @@
 #include "analysis/analysis.h"
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/base/user_config.h"
 #include "analysis/query/database.h"
 #include "base/error.h"
 
@@ -52,6 +53,7 @@ static int parse_as(bool takes_command, struct values *values, struct operands *
     };
     static char words[512];
     static char *argv[32];
+    const struct user_config no_config = {0};
     struct varve_message message = {""};
     int argc = 0;
     snprintf(words, sizeof(words), "%s", line);
@@ -60,7 +62,7 @@ static int parse_as(bool takes_command, struct values *values, struct operands *
     }
     argv[argc] = NULL;
     *values = (struct values){0};
-    int result = options_parse(&command, argc, argv, values, operands, &message);
+    int result = options_parse(&command, &no_config, argc, argv, values, operands, &message);
     assert_true((result < 0) == (message.text[0] != '\0'));
     return result;
 }
