@@ -7,8 +7,11 @@
 #include "analysis/query/total_query.h"
 #include "base/error.h"
 
+#include "statements_generated.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* By enum limit_figure. */
 static const struct {
@@ -22,13 +25,37 @@ static const struct {
     {"allocations", LIMIT_IN_ALLOCATIONS, CALLSITE_BY_COUNT},
 };
 
+/* What a program has of this machine's memory: that its allocator asks for and that it maps itself, as of Python's
+ * arenas. */
+static const char heap_and_mmap[] = "heap + mmap";
+
+static const char *default_domain(struct database *database)
+{
+    const char *domain = selection_default_domain(database);
+    return strcmp(domain, "heap") == 0 && database_integer(database, sql_has_host_peak, 0) > 0 ? heap_and_mmap : domain;
+}
+
 /* ---- figures ---- */
+
+static void host_figures_load(int64_t values[LIMIT_FIGURES], struct database *database)
+{
+    struct cursor cursor;
+    cursor_open(&cursor, database, sql_host_figures);
+    for (int i = 0, has_row = cursor_next(&cursor); i < LIMIT_FIGURES; i++) {
+        values[i] = has_row ? cursor_integer(&cursor, i) : 0;
+    }
+    cursor_close(&cursor);
+}
 
 static int limit_figures_load(int64_t values[LIMIT_FIGURES], struct database *database, const char *domain,
                               struct varve_message *message)
 {
     struct selection selection;
     struct report_total total = {0};
+    if (domain == heap_and_mmap) {
+        host_figures_load(values, database);
+        return VARVE_OK;
+    }
     int error = selection_make(&selection, database, domain, 0, message);
     if (error == VARVE_OK) {
         (void)selection_sum(&selection, database, &total);
@@ -64,14 +91,40 @@ static void add_figure(struct limit_check *check, enum limit_figure figure, int6
     add(check, &verdict);
 }
 
-static void lines_load(struct limit_check *check, struct database *database)
+static void lines_load(struct callsite_list lists[LIMIT_FIGURES], struct database *database, const char *domain)
 {
     struct groups *groups = groups_open(database, GROUP_BY_LINE);
-    groups_load(groups, check->domain);
+    groups_load(groups, domain);
     for (unsigned i = 0; i < LIMIT_FIGURES; i++) {
-        groups_rank(groups, figures[i].rank, 1, &check->lists[i]);
+        groups_rank(groups, figures[i].rank, 1, &lists[i]);
     }
     groups_close(groups);
+}
+
+static int64_t limit_value_of_first(const struct callsite_list *list, unsigned figure)
+{
+    if (list->count == 0) {
+        return -1;
+    }
+    return figures[figure].unit == LIMIT_IN_BYTES
+               ? callsite_rank_bytes(&list->rows[0].figures, figures[figure].rank)
+               : callsite_rank_allocations(&list->rows[0].figures, figures[figure].rank);
+}
+
+/* Of each figure the line that has more of it, of either. */
+static void host_lines_load(struct limit_check *check, struct database *database)
+{
+    struct callsite_list mapped[LIMIT_FIGURES] = {0};
+    lines_load(check->lists, database, "heap");
+    lines_load(mapped, database, "mmap");
+    for (unsigned i = 0; i < LIMIT_FIGURES; i++) {
+        if (limit_value_of_first(&mapped[i], i) > limit_value_of_first(&check->lists[i], i)) {
+            const struct callsite_list smaller = check->lists[i];
+            check->lists[i] = mapped[i];
+            mapped[i] = smaller;
+        }
+        callsite_list_free(&mapped[i]);
+    }
 }
 
 /* ---- growth ---- */
@@ -107,7 +160,7 @@ static int64_t hundredths(const struct leak_line *line)
 static void add_leak(struct limit_check *check, const struct leak_line *line, int64_t most)
 {
     const struct limit_verdict verdict = {.name = "leak",
-                                          .domain = line != NULL ? line->domain : check->domain,
+                                          .domain = line != NULL ? line->domain : check->leak_domain,
                                           .unit = LIMIT_IN_HUNDREDTHS,
                                           .value = line != NULL ? hundredths(line) : 0,
                                           .most = most,
@@ -144,15 +197,20 @@ int limit_check_load(struct limit_check *check, struct database *database, const
                      struct varve_message *message)
 {
     int64_t values[LIMIT_FIGURES];
-    *check =
-        (struct limit_check){.domain = limits->domain != NULL ? limits->domain : selection_default_domain(database),
-                             .base = limits->base != NULL ? database_path(limits->base) : NULL};
+    *check = (struct limit_check){.domain = limits->domain != NULL ? limits->domain : default_domain(database),
+                                  .leak_domain =
+                                      limits->domain != NULL ? limits->domain : selection_default_domain(database),
+                                  .base = limits->base != NULL ? database_path(limits->base) : NULL};
     report_loss_load(&check->loss, database);
     int error = limit_figures_load(values, database, check->domain, message);
     if (error != VARVE_OK) {
         return error;
     }
-    lines_load(check, database);
+    if (check->domain == heap_and_mmap) {
+        host_lines_load(check, database);
+    } else {
+        lines_load(check->lists, database, check->domain);
+    }
     for (unsigned i = 0; i < LIMIT_FIGURES; i++) {
         if (limits->figures[i] >= 0) {
             add_figure(check, (enum limit_figure)i, values[i], limits->figures[i], -1);

@@ -32,7 +32,7 @@ enum limit_figure {
 
 /* What is asked for. */
 struct limits {
-    const char *domain;             /* NULL: that of the other commands */
+    const char *domain;             /* NULL: heap and mmap together; else that of the other commands */
     int64_t figures[LIMIT_FIGURES]; /* at most; < 0: any */
     int64_t leak_score;             /* of a line at most, in hundredths; < 0: any */
     struct database *base;          /* beside which nothing may grow more than this; NULL: none */
@@ -57,8 +57,9 @@ struct limit_verdict {
 };
 
 struct limit_check {
-    const char *domain; /* static, or the limits' */
-    const char *base;   /* name of the other recording; NULL: none */
+    const char *domain;      /* static, or the limits' */
+    const char *leak_domain; /* likewise: that of `varve leaks` */
+    const char *base;        /* name of the other recording; NULL: none */
     struct limit_verdict *verdicts;
     size_t count, broken;
     int64_t leaks_left_out; /* lines with a score above the limit beyond LIMIT_LEAKS_MAX */

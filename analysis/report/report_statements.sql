@@ -182,6 +182,13 @@ SELECT domain, device, bytes, peak_bytes, peak_ns, live_bytes, allocations, live
 -- statement sql_report_host_peak
 SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1
 
+-- statement sql_has_host_peak
+SELECT count(*) FROM host_peak
+
+-- statement sql_host_figures
+SELECT coalesce((SELECT bytes FROM host_peak), max(peak_bytes)), sum(live_bytes), sum(bytes), sum(allocations) FROM total
+    WHERE domain IN ('heap', 'mmap')
+
 -- statement sql_report_sizes
 SELECT domain, device, up_to_bytes, allocations, bytes, live_allocations, live_bytes, temporary, mean_lifetime_ns FROM
     size_total ORDER BY domain, device, up_to_bytes LIMIT ?1

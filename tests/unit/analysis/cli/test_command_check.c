@@ -66,6 +66,31 @@ TEST_WITH(test_figures, test_folder_small_setup, test_folder_teardown)
     EXPECT(1, "check --peak 1 --allocations 1000000 small.db", "broken", "peak", "ok", "allocations");
 }
 
+/* Without a domain it is what the program has of this machine's memory, and the line is that of either which has more. */
+TEST_WITH(test_both, test_folder_small_setup, test_folder_teardown)
+{
+    sql_run("small.db", "INSERT INTO host_peak VALUES (70000000, 69000000, 1000000, 5, 5000)");
+    EXPECT(0, "check --peak 70000000 small.db", "ok      peak (heap + mmap): 66.8 MiB");
+    EXPECT(1, "check --peak 69999999 small.db", "broken  peak (heap + mmap): 66.8 MiB", "most by map_weights");
+    const int64_t live = figure("small.db", "SELECT sum(live_bytes) FROM total WHERE domain IN ('heap', 'mmap')");
+    char line[100];
+    snprintf(line, sizeof(line), "check --live %" PRId64 " small.db", live);
+    EXPECT(0, line, "ok      live at the end (heap + mmap)");
+    snprintf(line, sizeof(line), "check --live %" PRId64 " small.db", live - 1);
+    EXPECT(1, line, "broken  live at the end (heap + mmap)", "most by");
+    EXPECT(0, "check --leak-score 0 small.db", "leak (heap)");
+    EXPECT(0, "check --against small.db --growth 0 small.db", "peak (heap + mmap)", "!broken");
+    EXPECT(1, "check --peak 1 -d mmap small.db", "peak (mmap)", "!heap");
+}
+
+/* Of a recording without a heap it is what the other commands are about. */
+TEST_WITH(test_without_heap, test_folder_setup, test_folder_teardown)
+{
+    trace_database_make("gpu.db", (const char *const[]){"gpu.sql", NULL});
+    EXPECT(0, "check --peak 1000G --leak-score 1 gpu.db", "ok      peak (block): ", "leak (block)", "!heap");
+    EXPECT(1, "check --peak 1 gpu.db", "broken  peak (block): ");
+}
+
 /* Ten of the twelve are named; and at the highest score none is above. */
 TEST_WITH(test_leaks, test_folder_small_setup, test_folder_teardown)
 {
