@@ -186,8 +186,8 @@ SELECT bytes, heap_bytes, mmap_bytes, ts_ns, seq FROM host_peak LIMIT ?1
 SELECT count(*) FROM host_peak
 
 -- statement sql_host_figures
-SELECT coalesce((SELECT bytes FROM host_peak), max(peak_bytes)), sum(live_bytes), sum(bytes), sum(allocations) FROM total
-    WHERE domain IN ('heap', 'mmap')
+SELECT coalesce((SELECT bytes FROM host_peak), max(peak_bytes)), sum(live_bytes), sum(bytes), sum(allocations)
+    FROM total WHERE domain IN ('heap', 'mmap')
 
 -- statement sql_report_sizes
 SELECT domain, device, up_to_bytes, allocations, bytes, live_allocations, live_bytes, temporary, mean_lifetime_ns FROM

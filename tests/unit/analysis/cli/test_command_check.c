@@ -66,7 +66,7 @@ TEST_WITH(test_figures, test_folder_small_setup, test_folder_teardown)
     EXPECT(1, "check --peak 1 --allocations 1000000 small.db", "broken", "peak", "ok", "allocations");
 }
 
-/* Without a domain it is what the program has of this machine's memory, and the line is that of either which has more. */
+/* Without a domain it is what the program has of this machine's memory, and the line that of either with more. */
 TEST_WITH(test_both, test_folder_small_setup, test_folder_teardown)
 {
     sql_run("small.db", "INSERT INTO host_peak VALUES (70000000, 69000000, 1000000, 5, 5000)");
