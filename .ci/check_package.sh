@@ -55,6 +55,9 @@ python3 - <<'PY'
 import varve
 with varve.open("run.db") as trace:
     assert "nothing lost" in str(trace.health), trace.health
+with varve.record("block.db") as recording:
+    kept = bytearray(5 << 20)
+assert recording.peak()["heap"] >> 20 == 5, recording.summary
 with varve.zeros((2, 3), "f32") as storage:
     storage[0, 1] = 2
     assert storage.tolist() == [[0, 2, 0], [0, 0, 0]], storage.tolist()

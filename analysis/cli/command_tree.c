@@ -29,18 +29,28 @@ struct values {
     const char *share_min; /* percent; NULL: as suits the output */
     int64_t depth, top, width;
     const char *output;
-    int metric;
+    const char *at, *from, *to;
+    int64_t pid, tid;
+    int metric; /* -1: as suits the part */
     bool count, inverted, all, full_names, json, folded, force;
 };
 
-static const struct values defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = 10};
+static const struct values defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = 10, .metric = -1};
 
 /* clang-format off */
 #define COMMON_OPTIONS \
-    {"metric", 0, OPTION_CHOICE, "WHAT", "peak: live at the peak (default); allocated: in all; leaked: live when " \
-     "main ended; temporary: freed before their thread allocated again, by number", offsetof(struct values, metric), \
+    {"metric", 0, OPTION_CHOICE, "WHAT", "peak: live at the peak, or at --at (default); allocated: in all, or " \
+     "between --from and --to (with --from the default); leaked: of these, live when main ended, or at --to; " \
+     "temporary: freed before their thread allocated again, by number", offsetof(struct values, metric), \
      0, 0, \
      call_tree_metric_names}, \
+    {"at", 0, OPTION_TEXT, "TIME", "what was live then: a time since the trace began such as 1.5s, 20ms, 7us, " \
+     "900ns, or the number of an event", offsetof(struct values, at), 0, 0, NULL}, \
+    {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then", offsetof(struct values, from), 0, 0, \
+     NULL}, \
+    {"to", 0, OPTION_TEXT, "TIME", "only what was allocated until then", offsetof(struct values, to), 0, 0, NULL}, \
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only", offsetof(struct values, pid), 1, INT32_MAX, NULL}, \
+    {"thread", 0, OPTION_INTEGER, "TID", "by this thread only", offsetof(struct values, tid), 1, INT32_MAX, NULL}, \
     {"count", 0, OPTION_FLAG, NULL, "by number of allocations, not by bytes", \
      offsetof(struct values, count), 0, 0, NULL}, \
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL}, \
@@ -93,13 +103,37 @@ static bool read_share(const char *text, int64_t *share)
     return true;
 }
 
-static int command_tree_load(struct call_tree *tree, struct database *database, const struct values *values,
-                             const char *share_min, struct varve_message *message)
+static bool is_of_part(const struct values *values)
+{
+    return values->at != NULL || values->from != NULL || values->to != NULL || values->pid != 0 || values->tid != 0;
+}
+
+static enum call_tree_metric tree_metric(const struct values *values)
+{
+    return values->metric >= 0                          ? (enum call_tree_metric)values->metric
+           : values->from != NULL || values->to != NULL ? CALL_TREE_ALLOCATED
+                                                        : CALL_TREE_PEAK;
+}
+
+static const char *check_part(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+    const bool has_span = values->from != NULL || values->to != NULL;
+    return values->at != NULL && has_span ? "--at and --from or --to are mutually exclusive"
+           : values->at != NULL && tree_metric(values) != CALL_TREE_PEAK
+               ? "--at has one metric, peak: what was live then"
+           : has_span && tree_metric(values) == CALL_TREE_PEAK ? "--from and --to have no metric peak; --at has"
+                                                               : NULL;
+}
+
+/* `part` is borrowed by the tree. */
+static int command_tree_load(struct call_tree *tree, struct call_tree_part *part, struct database *database,
+                             const struct values *values, const char *share_min, struct varve_message *message)
 {
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     struct call_tree_options options = {
         .domain = domain,
-        .metric = (enum call_tree_metric)values->metric,
+        .metric = tree_metric(values),
         .figure = values->count ? CALL_TREE_ALLOCATIONS : CALL_TREE_BYTES,
         .is_inverted = values->inverted,
         .all_frames = values->all,
@@ -114,7 +148,14 @@ static int command_tree_load(struct call_tree *tree, struct database *database, 
     }
     struct selection selection;
     int error = selection_make(&selection, database, domain, 0, message);
-    return error == VARVE_OK ? call_tree_load(tree, database, &options, message) : error;
+    if (is_of_part(values)) {
+        const bool is_at = values->at != NULL;
+        VARVE_THEN(error, call_tree_part_make(part, database, values->pid, values->tid, values->from,
+                                              is_at ? values->at : values->to, is_at ? "at" : "to", message));
+        options.part = part;
+    }
+    VARVE_THEN(error, call_tree_load(tree, database, &options, message));
+    return error;
 }
 
 static int answer_tree(struct command_context *context, struct database *database, const void *values_untyped,
@@ -122,7 +163,8 @@ static int answer_tree(struct command_context *context, struct database *databas
 {
     const struct values *values = values_untyped;
     struct call_tree tree;
-    int error = command_tree_load(&tree, database, values, "1", message);
+    struct call_tree_part part;
+    int error = command_tree_load(&tree, &part, database, values, "1", message);
     if (values->width > 0) {
         terminal_set_columns(values->width);
     }
@@ -177,7 +219,8 @@ static int answer_flamegraph(struct command_context *context, struct database *d
     if (error != VARVE_OK) {
         return error;
     }
-    error = command_tree_load(&graph.tree, database, values, values->folded ? "0.01" : "0.1", message);
+    struct call_tree_part part;
+    error = command_tree_load(&graph.tree, &part, database, values, values->folded ? "0.01" : "0.1", message);
     error = error == VARVE_OK ? database_error(database, message) : error;
     VARVE_THEN(error, is_file ? output_file(values->output, values->force, write_graph, &graph, message)
                               : write_graph(&graph, context->out, message));
@@ -197,15 +240,17 @@ const struct command command_tree = {
         "interpreters, and those without a name, are folded into their callers.",
     .examples = "  varve tree trace.db\n"
                 "  varve tree --metric leaked --inverted trace.db\n"
+                "  varve tree --from 10s --to 20s --thread 4711 trace.db\n"
                 "  varve tree --metric temporary --min-share 5 trace.db\n",
     .options = tree_options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
+    .check = check_part,
     .answer = answer_tree,
 };
 
 /* A picture has room for any number of frames, and no levels. */
-static const struct values flamegraph_defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = INT64_MAX};
+static const struct values flamegraph_defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = INT64_MAX, .metric = -1};
 
 const struct command command_flamegraph = {
     .name = "flamegraph",
@@ -217,9 +262,11 @@ const struct command command_flamegraph = {
         "zooms, and [search] marks functions. --folded writes the stacks for other tools instead.",
     .examples = "  varve flamegraph -o peak.svg trace.db\n"
                 "  varve flamegraph --metric leaked -o leaks.svg trace.db\n"
+                "  varve flamegraph --at 1.5s -o then.svg trace.db\n"
                 "  varve flamegraph --folded trace.db | inferno-flamegraph > peak.svg\n",
     .options = flamegraph_options,
     .defaults = &flamegraph_defaults,
     .values_bytes = sizeof(flamegraph_defaults),
+    .check = check_part,
     .answer = answer_flamegraph,
 };

@@ -83,6 +83,24 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
     return VARVE_OK;
 }
 
+int moment_parse(struct database *database, const char *option, const char *others, const char *text, int64_t *ns_out,
+                 struct varve_message *message)
+{
+    if (event_time_parse(text, ns_out) == VARVE_OK) {
+        return VARVE_OK;
+    }
+    if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not "
+                                 "'%s'",
+                                 option, others, text);
+    }
+    int64_t seq;
+    const int error = segments_moment(database, text, &seq, message);
+    *ns_out = error == VARVE_OK ? event_time_ns(database, seq) : -1;
+    return error;
+}
+
 /* ---- the state ---- */
 
 struct loader {

@@ -37,6 +37,10 @@ int event_time_parse(const char *text, int64_t *ts_ns_out);
 /// The event that `text` names: its number, or a time with ns, us, ms or s (the last event not later than
 /// that); NULL: the last. Errors: VARVE_ERROR_INVALID, NOT_FOUND (beyond the last event).
 int segments_moment(struct database *database, const char *text, int64_t *seq_out, struct varve_message *message);
+/// The same as a time, which needs no events unless their number is given. `option`: whose value it is; `others`: what
+/// else it takes, for the message, with a comma and a space behind each, or "".
+int moment_parse(struct database *database, const char *option, const char *others, const char *text, int64_t *ns_out,
+                 struct varve_message *message);
 /// State after event `seq`; device < 0: all, pid 0: all processes. Errors: VARVE_ERROR_CORRUPT, NO_MEMORY,
 /// those of the database.
 int segments_state_load(struct segments_state *state, struct database *database, int64_t seq, int64_t device,

@@ -9,11 +9,17 @@
 
 #include "analysis/base/key_map.h"
 #include "analysis/base/memory_or_exit.h"
+#include "analysis/base/number_format.h"
 #include "analysis/query/database.h"
+#include "analysis/query/loss_note.h"
+#include "analysis/query/query_selection.h"
+#include "analysis/query/segment_query.h"
+#include "analysis/query/total_query.h"
 #include "base/error.h"
 
 #include "statements_generated.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +78,49 @@ const char *call_tree_words(enum call_tree_metric metric)
     static const char *const words[] = {"at the peak", "allocated", "live at the end",
                                         "freed before the thread allocated again"};
     return words[metric];
+}
+
+/* ---- which part ---- */
+
+static int part_check(const struct call_tree_part *part, struct database *database, struct varve_message *message)
+{
+    static const char thread_sql[] = "SELECT count(*) FROM thread WHERE tid = ?1";
+    char words[240];
+    report_kept_words(words, sizeof(words), database);
+    if (words[0] != '\0') {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "%s has not the allocations that a part needs: it has %s", database_path(database),
+                                 words);
+    }
+    if (part->tid != 0 && database_integer_of(database, thread_sql, part->tid) == 0) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                 "%s has no thread %" PRId64 "; varve query DB \"SELECT pid, tid, name FROM thread\" "
+                                 "lists them",
+                                 database_path(database), part->tid);
+    }
+    const int64_t end_ns = report_duration_ns(database);
+    if (part->from_ns > end_ns || part->to_ns > end_ns) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: the recording ended %s after the start",
+                                 database_path(database), format_duration(end_ns).text);
+    }
+    return part->to_ns >= 0 && part->from_ns >= part->to_ns
+               ? varve_message_set(message, VARVE_ERROR_INVALID, "--from must be before --to")
+               : VARVE_OK;
+}
+
+int call_tree_part_make(struct call_tree_part *part, struct database *database, int64_t pid, int64_t tid,
+                        const char *from, const char *to, const char *to_option, struct varve_message *message)
+{
+    *part = (struct call_tree_part){.pid = pid, .tid = tid, .from_ns = -1, .to_ns = -1};
+    int error = pid != 0 ? selection_check_pid(database, pid, message) : VARVE_OK;
+    if (from != NULL) {
+        VARVE_THEN(error, moment_parse(database, "from", "", from, &part->from_ns, message));
+    }
+    if (to != NULL) {
+        VARVE_THEN(error, moment_parse(database, to_option, "", to, &part->to_ns, message));
+    }
+    VARVE_THEN(error, part_check(part, database, message));
+    return error;
 }
 
 /* ---- what the database has ---- */
@@ -213,9 +262,28 @@ static struct call_tree_callsite *find_callsite(struct call_tree_stacks *stacks,
     return &stacks->callsites[last[source] - 1];
 }
 
+static void call_tree_open_callsites(struct cursor *cursor, const struct call_tree_stacks *stacks,
+                                     struct database *database, const struct call_tree_part *part)
+{
+    cursor_open(cursor, database,
+                part != NULL              ? sql_tree_callsites_of_part
+                : stacks->process_id == 0 ? sql_tree_callsites
+                                          : sql_tree_callsites_of_process);
+    cursor_bind_text(cursor, 1, stacks->domain);
+    if (part != NULL) {
+        cursor_bind_integer(cursor, 2, part->pid);
+        cursor_bind_integer(cursor, 3, part->tid);
+        cursor_bind_integer(cursor, 4, part->from_ns);
+        cursor_bind_integer(cursor, 5, part->to_ns);
+    } else if (stacks->process_id != 0) {
+        cursor_bind_integer(cursor, 2, stacks->process_id);
+    }
+}
+
 /* What the call sites of the domain have by all metrics, whose trees begin with the same rows. Of a metric with figures
  * that can't be nothing more is added. */
-static void callsites_load(struct call_tree_stacks *stacks, struct database *database)
+static void callsites_load(struct call_tree_stacks *stacks, struct database *database,
+                           const struct call_tree_part *part)
 {
     uint32_t *last = memory_resize(NULL, stacks->source_count * sizeof(*last));
     memset(last, 0, stacks->source_count * sizeof(*last));
@@ -223,11 +291,7 @@ static void callsites_load(struct call_tree_stacks *stacks, struct database *dat
     stacks->callsite_count = 0;
     memset(stacks->sums, 0, sizeof(stacks->sums));
     memset(stacks->is_wrong, 0, sizeof(stacks->is_wrong));
-    cursor_open(&cursor, database, stacks->process_id == 0 ? sql_tree_callsites : sql_tree_callsites_of_process);
-    cursor_bind_text(&cursor, 1, stacks->domain);
-    if (stacks->process_id != 0) {
-        cursor_bind_integer(&cursor, 2, stacks->process_id);
-    }
+    call_tree_open_callsites(&cursor, stacks, database, part);
     while (cursor_next(&cursor)) {
         int64_t node = cursor_integer(&cursor, 0), symbol = cursor_integer(&cursor, 1);
         struct call_tree_callsite *callsite =
@@ -530,12 +594,13 @@ static void figures_load(struct builder *builder)
     struct call_tree_stacks *stacks = builder->stacks;
     const struct call_tree_options *options = &builder->tree->options;
     bool is_same = stacks->domain != NULL && strcmp(stacks->domain, options->domain) == 0 &&
-                   stacks->process_id == options->process_id;
+                   stacks->process_id == options->process_id && !stacks->is_part && options->part == NULL;
     if (!is_same) {
+        stacks->is_part = options->part != NULL;
         free(stacks->domain);
         stacks->domain = memory_copy_text(options->domain);
         stacks->process_id = options->process_id;
-        callsites_load(stacks, builder->database);
+        callsites_load(stacks, builder->database, options->part);
     }
     if (!is_same || stacks->metric != options->metric || stacks->is_inverted != options->is_inverted) {
         for (size_t i = 0; i < stacks->source_count; i++) {

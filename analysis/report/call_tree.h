@@ -52,6 +52,7 @@ struct call_tree_stacks {
     /* Of the domain and process that were asked for last, by all metrics. NULL: none yet. Owned. */
     char *domain;
     int64_t process_id;
+    bool is_part;
     struct call_tree_callsite *callsites;
     size_t callsite_count, callsite_capacity;
     int64_t sums[CALL_TREE_METRICS][CALL_TREE_FIGURES];
@@ -61,10 +62,20 @@ struct call_tree_stacks {
     bool is_inverted, has_stacks;
 };
 
+/* Part of a recording. Its figures are those of its allocations: at the peak, live at to_ns; allocated, and freed at
+ * once, between the two; left, allocated between the two and live at to_ns. */
+struct call_tree_part {
+    int64_t tid;            /* 0: all threads */
+    int64_t pid;            /* 0: all processes */
+    int64_t from_ns, to_ns; /* later than, until; -1: from the beginning; as of the whole recording: the peak of the
+                               domain, and for what was left the moment of varve leaks */
+};
+
 struct call_tree_options {
     struct call_tree_stacks *stacks; /* of the same database and `all_frames`, for several trees; NULL: they are read */
     const char *domain;
-    int64_t process_id; /* 0: all processes; of one, what it had at the peak of all of them together */
+    int64_t process_id;                /* 0: all processes; of one, what it had at the peak of all of them together */
+    const struct call_tree_part *part; /* NULL: the whole recording; process_id is 0 where there is one */
     enum call_tree_metric metric;
     enum call_tree_figure figure; /* by which nodes are ordered and left out */
     bool is_inverted;
@@ -116,6 +127,11 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
 void call_tree_free(struct call_tree *tree);
 /// "at the peak", "allocated", …
 const char *call_tree_words(enum call_tree_metric metric);
+/// The part of --pid, --thread, --from and --to; NULL and 0: not given. `to_option`: what the last is called. Errors:
+/// VARVE_ERROR_INVALID (no moment, or the second is before the first), NOT_FOUND (no such process, thread or event, or
+/// the recording was over by then), UNSUPPORTED (its allocations were not kept).
+int call_tree_part_make(struct call_tree_part *part, struct database *database, int64_t pid, int64_t tid,
+                        const char *from, const char *to, const char *to_option, struct varve_message *message);
 /// Nodes of all subtrees that are not in the tree, and what they have.
 size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES]);
 

@@ -130,9 +130,12 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     fprintf(out, "</title><rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
             width > 0.5 ? width - 0.3 : width, ROW - 1, colour);
     fprintf(out, "<text x=\"%.2f\" y=\"%u\">", x + 2, y + 12);
-    char label[FRAME_NAME_BYTES];
+    char words[2 * FRAME_NAME_BYTES + 2], label[2 * FRAME_NAME_BYTES + 2];
     if (letters >= 3) {
-        format_head(label, sizeof(label), name, letters);
+        const char *slash = strrchr(location, '/');
+        snprintf(words, sizeof(words), location[0] != '\0' ? "%s  %s" : "%s", name,
+                 slash != NULL ? slash + 1 : location);
+        format_head(label, sizeof(label), words, letters);
         format_print_xml(out, label);
     }
     fputs("</text></g>\n", out);
@@ -150,7 +153,7 @@ static const char script[] =
     "  const boxes = Array.from(svg.querySelectorAll('#boxes > g')).map(function (g) {\n"
     "    const r = g.querySelector('rect'), t = g.querySelector('title').textContent;\n"
     "    return {g: g, r: r, t: g.querySelector('text'), x: +r.getAttribute('x'), w: +r.getAttribute('width'),\n"
-    "      y: +r.getAttribute('y'), title: t, name: t.split('\\n')[0].split('  ')[0]};\n"
+    "      y: +r.getAttribute('y'), title: t, name: t.split('\\n')[0].replace(/  .*\\//, '  ')};\n"
     "  });\n"
     "  function zoom(to) {\n"
     "    const scale = full / to.w;\n"

@@ -20,24 +20,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int parse(struct database *database, const char *option, const char *text, int64_t *ns_out,
-                 struct varve_message *message)
-{
-    if (event_time_parse(text, ns_out) == VARVE_OK) {
-        return VARVE_OK;
-    }
-    if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'", option,
-            strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
-    }
-    int64_t seq;
-    int error = segments_moment(database, text, &seq, message);
-    *ns_out = error == VARVE_OK ? event_time_ns(database, seq) : -1;
-    return error;
-}
-
 static int parse_at(struct leak_moment *moment, struct database *database, const char *option, const char *text,
                     struct varve_message *message)
 {
@@ -49,7 +31,7 @@ static int parse_at(struct leak_moment *moment, struct database *database, const
         moment->at = LEAK_AT_EXIT_OF_MAIN;
     } else {
         moment->at = LEAK_AT_TIME;
-        return parse(database, option, text, &moment->at_ns, message);
+        return moment_parse(database, option, "'end', 'exit-of-main', ", text, &moment->at_ns, message);
     }
     return VARVE_OK;
 }
@@ -123,7 +105,7 @@ int leak_moment_make(struct leak_moment *moment, struct database *database, cons
     *moment = (struct leak_moment){.from_ns = -1, .only_live = report_keeps_only_live(database)};
     int error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
     if (error == VARVE_OK && from != NULL) {
-        error = parse(database, "from", from, &moment->from_ns, message);
+        error = moment_parse(database, "from", "", from, &moment->from_ns, message);
     }
     if (error != VARVE_OK) {
         return error;

@@ -303,6 +303,28 @@ SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_
     t.live_bytes, t.live_allocations, 0, t.temporary FROM callsite_total_process t LEFT JOIN callsite c ON c.id =
     t.callsite_id WHERE t.domain = ?1 AND t.process_id = ?2
 
+-- statement sql_tree_callsites_of_part
+-- Of the allocations of process ?2 and thread ?3 (0: of all), those live at ?5 (-1: at the domain's peak), those made
+-- later than ?4 and until ?5 (-1: until the end), and of the latter those live at ?5 (-1: at the moment of varve leaks).
+WITH marked AS (
+    SELECT a.callsite_id, a.size, a.temporary, a.alloc_ns > ?4 AND (?5 < 0 OR a.alloc_ns <= ?5) AS is_in,
+        iif(?5 < 0, a.alloc_seq <= p.seq AND coalesce(a.free_requested_seq > p.seq, 1),
+            a.alloc_ns <= ?5 AND coalesce(a.free_ns > ?5, 1)) AS is_at,
+        a.alloc_ns <= iif(?5 < 0, m.at_ns, ?5) AND coalesce(a.free_ns > iif(?5 < 0, m.at_ns, ?5), 1) AS is_left
+    FROM allocation a
+        CROSS JOIN (SELECT peak_seq AS seq FROM total WHERE domain = ?1 ORDER BY peak_bytes DESC LIMIT 1) p
+        LEFT JOIN leak_moment m ON m.process_id = a.process_id
+    WHERE a.domain = (SELECT d.code FROM domain d WHERE d.name = ?1) AND (?3 = 0 OR a.tid = ?3)
+        AND (?2 = 0 OR a.process_id IN (SELECT id FROM process WHERE pid = ?2)))
+SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.at_bytes, t.at_count, t.bytes, t.count, t.left_bytes,
+    t.left_count, 0, t.temporary
+FROM (SELECT callsite_id, sum(size) FILTER (WHERE is_at) AS at_bytes, count(*) FILTER (WHERE is_at) AS at_count,
+        sum(size) FILTER (WHERE is_in) AS bytes, count(*) FILTER (WHERE is_in) AS count,
+        sum(size) FILTER (WHERE is_in AND is_left) AS left_bytes,
+        count(*) FILTER (WHERE is_in AND is_left) AS left_count,
+        count(*) FILTER (WHERE is_in AND temporary) AS temporary FROM marked GROUP BY callsite_id) t
+    LEFT JOIN callsite c ON c.id = t.callsite_id
+
 -- statement sql_leak_list_made
 PRAGMA query_only = 0; CREATE TEMP TABLE leak_list(score TEXT, callsite_id INTEGER, domain TEXT, bytes INTEGER,
     allocations INTEGER, evidence TEXT)

@@ -208,10 +208,60 @@ static void begin_parts(struct printer *printer, size_t number)
     }
 }
 
+/* "at the peak"; "live 2.00 s after the start, allocated later than 1.00 s"; "allocated later than 1.00 s and until
+ * 2.00 s after the start" */
+static void tree_print_when(FILE *out, const struct call_tree_part *part, enum call_tree_metric metric)
+{
+    const bool has_from = part != NULL && part->from_ns >= 0, has_to = part != NULL && part->to_ns >= 0;
+    const bool is_of_moment = metric == CALL_TREE_PEAK || metric == CALL_TREE_LEAKED;
+    if (has_to && is_of_moment) {
+        fprintf(out, "live %s after the start", format_duration(part->to_ns).text);
+    } else {
+        fputs(call_tree_words(metric), out);
+    }
+    if (has_from) {
+        fprintf(out, "%s later than %s",
+                is_of_moment                    ? ", allocated"
+                : metric == CALL_TREE_ALLOCATED ? ""
+                                                : ",",
+                format_duration(part->from_ns).text);
+    }
+    if (has_to && !is_of_moment) {
+        fprintf(out, "%s until %s",
+                has_from                        ? " and"
+                : metric == CALL_TREE_ALLOCATED ? ""
+                                                : ",",
+                format_duration(part->to_ns).text);
+    }
+    fputs((has_from || has_to) && !(has_to && is_of_moment) ? " after the start" : "", out);
+}
+
+static void print_whose(FILE *out, const struct call_tree_part *part)
+{
+    if (part != NULL && part->tid != 0) {
+        fprintf(out, ", by thread %" PRId64, part->tid);
+    }
+    if (part != NULL && part->pid != 0) {
+        fprintf(out, ", of process %" PRId64, part->pid);
+    }
+}
+
+static void tree_print_add_part(struct cJSON *object, const struct call_tree_part *part)
+{
+    json_integer_or_null(object, "pid", part != NULL && part->pid != 0 ? part->pid : -1);
+    json_integer_or_null(object, "tid", part != NULL && part->tid != 0 ? part->tid : -1);
+    json_integer_or_null(object, "from_ns", part != NULL ? part->from_ns : -1);
+    json_integer_or_null(object, "to_ns", part != NULL ? part->to_ns : -1);
+}
+
 void call_tree_print_title(FILE *out, struct database *database, const struct call_tree *tree)
 {
     const int64_t *total = tree->nodes[0].total;
-    fprintf(out, "%s, %s: ", tree->options.domain, call_tree_words(tree->options.metric));
+    const struct call_tree_part *part = tree->options.part;
+    fprintf(out, "%s, ", tree->options.domain);
+    tree_print_when(out, part, tree->options.metric);
+    print_whose(out, part);
+    fputs(": ", out);
     if (tree->options.metric != CALL_TREE_TEMPORARY) {
         fprintf(out, "%s in ", format_bytes_exact(total[CALL_TREE_BYTES]).text);
     }
@@ -220,7 +270,7 @@ void call_tree_print_title(FILE *out, struct database *database, const struct ca
     struct varve_message *no_message = NULL;
     struct selection selection;
     struct report_total moment;
-    if (tree->options.metric == CALL_TREE_PEAK &&
+    if (tree->options.metric == CALL_TREE_PEAK && (part == NULL || part->to_ns < 0) &&
         selection_make(&selection, database, tree->options.domain, 0, no_message) == 0 &&
         selection_total(&selection, database, &moment)) {
         fprintf(out, ", %s after the start", format_duration(moment.peak_ns).text);
@@ -298,6 +348,7 @@ struct cJSON *call_tree_json(struct database *database, const struct call_tree *
     json_text(object, "metric", call_tree_metric_names[tree->options.metric]);
     json_text(object, "order", tree->options.figure == CALL_TREE_BYTES ? "bytes" : "allocations");
     json_bool(object, "inverted", tree->options.is_inverted);
+    tree_print_add_part(object, tree->options.part);
     tree_print_add_figures(object, tree, "bytes", "allocations", root->total);
     json_integer(object, "left_out", root->children_left_out);
     tree_print_add_figures(object, tree, "left_out_bytes", "left_out_allocations", root->left_out);

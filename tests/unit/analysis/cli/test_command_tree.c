@@ -8,6 +8,7 @@
 
 #include "support/command.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +104,8 @@ TEST(test_options)
 TEST(test_json)
 {
     EXPECT(0, "tree --json t.db", "{\"database\":\"t.db\",\"domain\":\"heap\",\"metric\":\"peak\",\"order\":\"bytes\",",
-           "\"inverted\":false,\"bytes\":1000,\"allocations\":7,\"left_out\":0,",
+           "\"inverted\":false,\"pid\":null,\"tid\":null,\"from_ns\":null,"
+           "\"to_ns\":null,\"bytes\":1000,\"allocations\":7,\"left_out\":0,",
            "\"nodes\":[{\"id\":1,\"parent_id\":null,\"depth\":1,\"bytes\":1000,\"allocations\":7,",
            "\"self_bytes\":0,\"self_allocations\":0,\"left_out\":0,", "\"function\":\"begin\"",
            "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,");
@@ -170,6 +172,88 @@ TEST(test_names)
 }
 
 /* Inverted, a stack begins at the user's line, whatever that calls. */
+/* ---- parts of a recording ---- */
+
+static int64_t number_of(const char *line, const char *key)
+{
+    char *text = command_answer(line);
+    const char *at = key[0] != '\0' ? strstr(text, key) : text;
+    assert_non_null(at);
+    const int64_t number = strtoll(at + strlen(key), NULL, 10);
+    free(text);
+    return number;
+}
+
+/* The whole of the tree beside the sum of the allocations that a condition picks, of a database with two processes and
+ * three threads. */
+static void check_part(const char *options, const char *condition)
+{
+    char line[700];
+    snprintf(line, sizeof(line), "tree --json %s parts.db", options);
+    const int64_t bytes = number_of(line, "\"bytes\":"), allocations = number_of(line, "\"allocations\":");
+    snprintf(line, sizeof(line),
+             "query --no-header --csv parts.db `SELECT coalesce(sum(size), 0) FROM allocation WHERE domain = 1 AND %s`",
+             condition);
+    const int64_t wanted = number_of(line, "");
+    snprintf(line, sizeof(line),
+             "query --no-header --csv parts.db `SELECT count(*) FROM allocation WHERE domain = 1 AND "
+             "%s`",
+             condition);
+    if (bytes != wanted || allocations != number_of(line, "")) {
+        fail_msg("%s: %" PRId64 " bytes in %" PRId64 " allocations, not %" PRId64, options, bytes, allocations, wanted);
+    }
+}
+
+TEST(test_parts)
+{
+    trace_database_make("parts.db", (const char *const[]){"small.sql", NULL});
+    static const char *const whose[][2] = {{"", "1"},
+                                           {"--pid 4001", "pid = 4001"},
+                                           {"--thread 4002", "tid = 4002"},
+                                           {"--pid 4000 --thread 4002", "pid = 4000 AND tid = 4002"},
+                                           {"--pid 4001 --thread 4002", "0"}};
+    char options[200], condition[400];
+    for (size_t i = 0; i < sizeof(whose) / sizeof(whose[0]); i++) {
+        for (int ms = 20; ms < 300; ms += 40) {
+            const int64_t ns = ms * 1000000, from = ns / 3;
+            snprintf(options, sizeof(options), "--at %dms %s", ms, whose[i][0]);
+            snprintf(condition, sizeof(condition),
+                     "%s AND alloc_ns <= %" PRId64 " AND ifnull(free_ns, 9e18) > %" PRId64, whose[i][1], ns, ns);
+            check_part(options, condition);
+            snprintf(options, sizeof(options), "--from %" PRId64 "ns --to %dms %s", from, ms, whose[i][0]);
+            snprintf(condition, sizeof(condition), "%s AND alloc_ns BETWEEN %" PRId64 " AND %" PRId64, whose[i][1],
+                     from + 1, ns);
+            check_part(options, condition);
+            const size_t used = strlen(condition);
+            snprintf(condition + used, sizeof(condition) - used, " AND ifnull(free_ns, 9e18) > %" PRId64, ns);
+            snprintf(options, sizeof(options), "--metric leaked --from %" PRId64 "ns --to %dms %s", from, ms,
+                     whose[i][0]);
+            check_part(options, condition);
+        }
+    }
+    EXPECT(0, "tree --thread 4002 parts.db", "heap, at the peak, by thread 4002: ");
+    EXPECT(0, "tree --from 10ms --to 200ms parts.db",
+           "heap, allocated later than 10.0 ms and until 200 ms after the start:");
+    EXPECT(0, "tree --metric leaked --to 200ms parts.db", "heap, live 200 ms after the start: ");
+    EXPECT(0, "tree --at 100ms --pid 4000 parts.db", "heap, live 100 ms after the start, of process 4000: ");
+    EXPECT(0, "flamegraph --at 100ms -o - parts.db", "heap, live 100 ms after the start: ");
+}
+
+TEST(test_parts_that_are_none)
+{
+    EXPECT(2, "tree --at soon parts.db", "--at must be a time such as 1.5s");
+    EXPECT(2, "tree --at 1000s parts.db", "the recording ended");
+    EXPECT(2, "tree --from 20ms --to 10ms parts.db", "--from must be before --to");
+    EXPECT(2, "tree --at 1ms --to 10ms parts.db", "mutually exclusive");
+    EXPECT(2, "tree --at 1ms --metric leaked parts.db", "--at has one metric");
+    EXPECT(2, "tree --metric peak --to 10ms parts.db", "no metric peak");
+    EXPECT(2, "tree --thread 1 parts.db", "no thread 1;");
+    EXPECT(2, "tree --pid 1 parts.db", "no process 1");
+    sql_run("parts.db", "INSERT INTO meta VALUES ('keep', 'totals')");
+    EXPECT(2, "tree --thread 4002 parts.db", "has not the allocations that a part needs");
+    EXPECT(0, "tree parts.db", "heap, at the peak");
+}
+
 TEST(test_user_line)
 {
     make("outer.db", small_sql, "UPDATE callsite SET user_symbol_id = 2 WHERE id = 3");
