@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flame graph: callers above what they call, or turned round, the allocating lines above their callers. As
-// wide as its share.
+// wide as its share. Of the whole recording trees are in the page; of a moment, a span of time, a process or a thread
+// spans.js makes them.
 "use strict";
 varve.flame = (() => {
     const {make, section, absent, controls, select, button, toggle} = varve.dom;
     const {bytes, exactBytes, count, share} = varve.format;
     const ROW = 19, GAP = 1;
 
-    let trees, frames, shown, tree, root, figure, scroll, info, matchText;
-    let isInverted = false, hovered = null, pattern = "";
+    let trees, frames, shown, tree, root, figure, scroll, info, matchText, lineList;
+    let isInverted = false, hovered = null, pattern = "", isDue = false;
+    const chosen = {domain: "", metric: "peak", whose: {process: 0, thread: 0}, kind: "all", hidesImports: false};
 
     const words = {peak: "live at the peak", allocated: "allocated", leaked: "live at the end",
-        temporary: "temporary allocations"};
+        temporary: "temporary allocations", moment: "live at the chosen moment",
+        span: "allocated in the time that is shown", grown: "more live at the end of the time that is shown"};
+    const ofWhole = ["peak", "allocated", "leaked", "temporary"];
 
     function node(frame, parent) {
         return {frame, parent, children: [], value: 0, allocations: 0, own: 0, depth: parent ? parent.depth + 1 : 0,
@@ -34,11 +38,7 @@ varve.flame = (() => {
         }
         for (const one of nodes) {
             one.own = one.value - one.leftOut - one.children.reduce((sum, child) => sum + child.value, 0);
-            if (one.leftOut > 0) {
-                const smaller = node(-1, one);
-                smaller.value = smaller.own = one.leftOut;
-                one.children.push(smaller);
-            }
+            addSmaller(one);
         }
         return nodes[0];
     }
@@ -117,6 +117,66 @@ varve.flame = (() => {
         });
         matchText.textContent = pattern ? `${share(sum, tree.value)} in frames that match: ${figureText(sum)}` : "";
         varve.flame.matched = sum;
+    }
+
+    // An import: the frame of a module that Python code has brought to run, but for what runs programs by their name.
+    const isModule = at => at.isPython && at.what === "<module>";
+    const runsModules = at => /(^|\/|<frozen )runpy(\.py)?(:|>|$)/.test(at.path);
+
+    // Was it allocated while a module was imported? By its frames from the innermost outwards.
+    function isOfImport(row) {
+        const path = varve.spans.path(row.leaf).map(frame => place({frame})).filter(at => at.isPython);
+        return path.some((at, i) => isModule(at) && i + 1 < path.length && !runsModules(path[i + 1]));
+    }
+
+    const keeps = one => chosen.kind === "all" || place(one).isPython === (chosen.kind === "python");
+
+    // The same tree without the frames of the other kind, which are folded into their callers.
+    function filtered(top) {
+        const result = node(null, null), below = new Map(), stack = [[top, result]];
+        while (stack.length > 0) {
+            const [from, to] = stack.pop();
+            to.own += from.own;
+            to.leftOut = (to.leftOut || 0) + (from.leftOut || 0);
+            to.allocations += from.allocations - from.children.reduce((sum, child) => sum + child.allocations, 0);
+            for (const child of from.children)
+                if (child.frame >= 0)
+                    stack.push([child, keeps(child) ? twin(below, to, child) : to]);
+        }
+        return summed(result);
+    }
+
+    function twin(below, parent, like) {
+        if (!below.has(parent))
+            below.set(parent, new Map());
+        const children = below.get(parent);
+        if (!children.has(like.frame)) {
+            const made = node(like.frame, parent);
+            children.set(like.frame, made);
+            parent.children.push(made);
+        }
+        return children.get(like.frame);
+    }
+
+    function summed(top) {
+        const order = [];
+        each(top, one => { one.value = one.own + (one.leftOut || 0); order.push(one); });
+        for (const one of order.reverse())
+            if (one.parent) {
+                one.parent.value += one.value;
+                one.parent.allocations += one.allocations;
+            }
+        each(top, addSmaller);
+        return top;
+    }
+
+    // What was left out below a frame is a box of its own.
+    function addSmaller(one) {
+        if (one.leftOut > 0) {
+            const smaller = node(-1, one);
+            smaller.value = smaller.own = one.leftOut;
+            one.children.push(smaller);
+        }
     }
 
     const figureText = value => shown.is_count ? `${count(value)} allocations` : bytes(value);
@@ -215,21 +275,103 @@ varve.flame = (() => {
         figure.redraw();
     }
 
-    function choose(domain, metric) {
-        shown = trees.find(one => one.domain === domain && one.metric === metric && one.is_inverted === isInverted);
-        tree = shown.top = shown.top || unpack(shown);
+    // ---- which tree ----
+
+    const isOfAll = () => chosen.whose.process === 0 && chosen.whose.thread === 0 && !chosen.hidesImports;
+    const peakOf = domain => varve.data.part("curves").series.find(series => series.process === 0
+        && series.domain === domain) || {};
+
+    // The moments of the page that the time that is shown goes from and to.
+    function spanShown() {
+        const {momentAt, moment} = varve.spans, {from, to} = varve.figure.view;
+        return {begin: momentAt(from), end: momentAt(to), from: moment(momentAt(from)), to: moment(momentAt(to))};
+    }
+
+    // Bytes of a row of spans.js by the chosen metric.
+    function figureOfRows() {
+        const {figures, momentOfEvent} = varve.spans, {begin, end} = spanShown();
+        switch (chosen.metric) {
+        case "peak": {
+            const at = momentOfEvent(peakOf(chosen.domain).peak_seq || 0);
+            return row => figures.live(row, at);
+        }
+        case "allocated": return row => figures.made(row, -1, Infinity);
+        case "leaked": return row => row.left;
+        case "moment": return row => figures.live(row, varve.live.chosen().at);
+        case "span": return row => figures.made(row, begin, end);
+        default: return row => figures.grown(row, begin, end);
+        }
+    }
+
+    // Of the whole recording the page has the tree; null: that of parts is not known.
+    function find() {
+        if (isOfAll() && ofWhole.includes(chosen.metric)) {
+            const found = trees.find(one => one.domain === chosen.domain && one.metric === chosen.metric
+                && one.is_inverted === isInverted);
+            found.top = found.top || unpack(found);
+            return found;
+        }
+        const isHidden = chosen.hidesImports ? isOfImport : () => false;
+        const list = chosen.metric === "temporary" ? []
+            : varve.spans.chosen(chosen.domain, chosen.whose, figureOfRows(), isHidden);
+        const top = varve.spans.tree(list, isInverted, (frame, parent) => ({...node(frame, parent), leftOut: 0}));
+        each(top, addSmaller);
+        return {domain: chosen.domain, metric: chosen.metric, is_inverted: isInverted, is_count: false,
+            has_stacks: true, share_min: 0, top, rows: list};
+    }
+
+    // The same by line: of the rows, or by the inverted tree of the page.
+    function showLines() {
+        const sums = new Map(), add = (frame, bytes) => sums.set(frame, (sums.get(frame) || 0) + bytes);
+        if (shown.rows)
+            shown.rows.forEach(row => add(row.line > 0 ? varve.spans.frames()[row.line] : -1, row.bytes));
+        else {
+            const inverted = trees.find(one => one.domain === shown.domain && one.metric === shown.metric
+                && one.is_inverted);
+            inverted.top = inverted.top || unpack(inverted);
+            inverted.top.children.forEach(one => add(one.frame, one.value));
+        }
+        const all = d3.sum(sums.values());
+        lineList.replaceChildren(...[...sums].sort((a, b) => b[1] - a[1]).slice(0, 40).map(([frame, bytes]) =>
+            varve.live.row(bytes, all, frame < 0 ? {what: "all other lines", where: "", path: ""}
+                : place({frame}), figureText(bytes))));
+    }
+
+    function describeTree() {
+        const {duration} = varve.format, {from, to} = ofWhole.includes(chosen.metric) ? {} : spanShown();
+        const when = chosen.metric === "moment" ? `live at ${duration(varve.live.chosen().time)}`
+            : chosen.metric === "span" ? `allocated from ${duration(from.time)} to ${duration(to.time)}`
+            : chosen.metric === "grown" ? `more live at ${duration(to.time)} than at ${duration(from.time)}, in call `
+                + "sites that have more" : words[chosen.metric];
+        if (chosen.metric === "temporary" && !isOfAll())
+            return "Temporary allocations are counted of the whole recording, with its imports.";
+        if (tree.value === 0)
+            return `Nothing of ${shown.domain} was ${when}.`;
+        if (!shown.has_stacks)
+            return "This recording has no stacks: there is one frame.";
+        return `${figureText(tree.value)} ${shown.is_count ? "freed before their thread allocated again" : when}. `
+            + "Blue and green, with a line at the left: Python; orange: native code. Frames of allocators and "
+            + "interpreters are folded into their callers" + (shown.share_min > 0 ?
+                `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : "") + ".";
+    }
+
+    function update() {
+        shown = find();
+        tree = chosen.kind === "all" ? shown.top : filtered(shown.top);
         layout(tree);
         hovered = null;
         mark();
         zoom(tree);
-        varve.flame.note.textContent = tree.value === 0 ? `Nothing of ${shown.domain} was ${words[shown.metric]}.`
-            : !shown.has_stacks ? "This recording has no stacks: there is one frame."
-            : `${figureText(tree.value)} ` +
-              `${shown.is_count ? "freed before their thread allocated again" : words[shown.metric]}. ` +
-              `Blue and green, with a line at the left: Python; orange: native code. Frames of allocators and ` +
-              "interpreters are folded into their callers" +
-              (shown.share_min > 0 ?
-                  `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : "") + ".";
+        showLines();
+        varve.flame.note.textContent = describeTree();
+    }
+
+    // Once for however many changes there are before the screen's next frame, if the tree depends on them.
+    function updateFor(...metrics) {
+        if (!isDue && metrics.includes(chosen.metric)) {
+            isDue = true;
+            requestAnimationFrame(() => { isDue = false; update(); });
+        }
     }
 
     // Arrows go from box to box: down to the largest callee, up to the caller, left and right between siblings.
@@ -279,50 +421,91 @@ varve.flame = (() => {
         canvas.addEventListener("keydown", walk);
     }
 
+    // Processes, and threads of each that has several, that have anything.
+    function whoseList() {
+        if (varve.data.part("meta").no_allocations)
+            return [];
+        const {threads} = varve.spans, meta = varve.data.part("meta"), list = [["0 0", "all"]];
+        for (const {id} of meta.processes) {
+            const own = threads().filter(thread => thread.process === id);
+            if (meta.processes.length > 1)
+                list.push([`${id} 0`, varve.data.processName(id)]);
+            if (own.length > 1)
+                list.push(...own.map(({tid, name}) => [`${id} ${tid}`,
+                    `${meta.processes.length > 1 ? "\u00a0\u00a0" : ""}thread ${tid}${name ? ` ${name}` : ""}`]));
+        }
+        return list;
+    }
+
+    function menus(element) {
+        const domains = [...new Set(trees.map(one => one.domain))], whose = whoseList();
+        chosen.domain = domains.includes(varve.timeline.shown().domain) ? varve.timeline.shown().domain : domains[0];
+        const box = make("input", {type: "search", placeholder: "function, file or module", id: "flame-search",
+            "aria-label": "search the flame graph"});
+        box.addEventListener("input", () => search(box.value));
+        matchText = make("span", {className: "readout", id: "flame-match", role: "status"});
+        const menu = (id, label, options, value, change) => {
+            const list = select(label, options, value, key => { change(key); update(); });
+            list.querySelector("select").id = id;
+            return list;
+        };
+        const metrics = Object.entries(words).filter(([metric]) => whose.length > 0 || ofWhole.includes(metric));
+        controls(element,
+            menu("flame-domain", "domain", domains.map(name => [name, name]), chosen.domain,
+                key => { chosen.domain = key; }),
+            menu("flame-metric", "by", metrics, chosen.metric, key => { chosen.metric = key; }),
+            whose.length < 2 ? null : menu("flame-whose", "of", whose, "0 0", key => {
+                const [process, thread] = key.split(" ").map(Number);
+                chosen.whose = {process, thread};
+            }),
+            !hasBothKinds() ? null : menu("flame-kind", "frames", [["all", "native and Python"],
+                ["python", "Python"], ["native", "native"]], "all", key => { chosen.kind = key; }),
+            toggle("inverted", "the allocating lines first, callers below them", false,
+                isOn => { isInverted = isOn; update(); }),
+            !hasBothKinds() ? null : toggle("without imports",
+                "leave out what was allocated while modules were imported", false, isOn => { chosen.hidesImports = isOn; update(); }),
+            button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box,
+            matchText);
+    }
+
+    function hasBothKinds() {
+        for (let i = 4; i < frames.length; i += 5)
+            if (frames[i] === 1)
+                return true;
+        return false;
+    }
+
     function begin() {
         const element = section("flame", "Flame graph",
             "Who calls what allocates, native code and Python in one stack. Click a box to zoom into it, click it " +
             "again or press Escape for all.");
         trees = varve.data.part("flame");
-        frames = trees.flatMap(one => one.new_frames);
+        frames = [...trees, varve.data.part("spans")].flatMap(one => one.new_frames);
         if (trees.length === 0) {
             absent(element, "No allocation was recorded.");
             return;
         }
-        const domains = [...new Set(trees.map(one => one.domain))];
-        const initial = domains.includes(varve.timeline.shown().domain) ? varve.timeline.shown().domain : domains[0];
-        let domain = initial, metric = "peak";
-        const box = make("input", {type: "search", placeholder: "function, file or module", id: "flame-search",
-            "aria-label": "search the flame graph"});
-        box.addEventListener("input", () => search(box.value));
-        matchText = make("span", {className: "readout", id: "flame-match", role: "status"});
-        const domainList = select("domain", domains.map(name => [name, name]), domain,
-            key => { domain = key; choose(domain, metric); });
-        const metricList = select("by", Object.entries(words), metric,
-            key => { metric = key; choose(domain, metric); });
-        domainList.querySelector("select").id = "flame-domain";
-        metricList.querySelector("select").id = "flame-metric";
-        controls(element, domainList, metricList,
-            toggle("inverted", "the allocating lines first, callers below them", false,
-                isOn => { isInverted = isOn; choose(domain, metric); }),
-            button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box,
-            matchText);
+        menus(element);
         scroll = make("div", {className: "scroll", id: "flame-graph"});
         element.append(scroll);
         info = make("div", {className: "readout", role: "status"});
         varve.flame.note = make("p", {className: "explanation"});
         figure = varve.figure.make(scroll, "flame graph; arrows go from frame to frame, Enter zooms, Escape shows all",
             120, (...canvas) => figure && draw(...canvas));
-        element.append(info, varve.flame.note);
+        lineList = make("div", {className: "live-list", id: "flame-lines"});
+        element.append(info, varve.flame.note, make("details", {}, make("summary", {}, "The same by line"), lineList));
         listen();
-        choose(domain, metric);
+        update();
+        varve.live.whenShown(() => updateFor("moment"));
+        varve.figure.view.watchers.push(() => updateFor("span", "grown"));
     }
 
     return {
         begin, note: null, matched: 0,
         state: () => ({domain: shown.domain, metric: shown.metric, isInverted, total: tree.value,
+            ...(ofWhole.includes(shown.metric) ? {} : {from: spanShown().from.seq, to: spanShown().to.seq}),
             root: place(root).what, rootValue: root.value,
             boxes: (figure.boxes || []).map(box => ({x: box.x, y: box.y, width: box.width, what: place(box.one).what,
-                value: box.one.value}))}),
+                isPython: place(box.one).isPython, value: box.one.value}))}),
     };
 })();

@@ -8,6 +8,7 @@ varve.live = (() => {
     const ROWS = 40;
 
     let live, times, seqs, head, list, at = -1;
+    const watchers = [];
 
     // Series of the chosen domain and device: of one process, or of all.
     function matching() {
@@ -42,11 +43,11 @@ varve.live = (() => {
             rest)};
     }
 
-    function row(size, all, place) {
+    function row(size, all, place, text) {
         const bar = make("span", {className: "bar"});
         bar.style.width = `${all > 0 ? 100 * size / all : 0}%`;
-        return make("div", {className: "live-row", title: `${exactBytes(size)}\n${place.what}\n${place.path}`}, bar,
-            make("span", {}, bytes(size)),
+        return make("div", {className: "live-row", title: `${text || exactBytes(size)}\n${place.what}\n${place.path}`},
+            bar, make("span", {}, text || bytes(size)),
             make("span", {}, share(size, all)), make("span", {className: "who"}, place.what, " ",
                 make("span", {className: "where"}, place.where)));
     }
@@ -66,6 +67,7 @@ varve.live = (() => {
         if (all === 0)
             list.append(make("p", {className: "explanation"}, "Nothing of this domain was live."));
         varve.timeline.markMoment(times[at]);
+        watchers.forEach(watch => watch());
     }
 
     // The moment that is nearest to a time; of several with this time the last, after which it is as it was then.
@@ -121,6 +123,7 @@ varve.live = (() => {
             peak();
     }
 
-    return {begin, choose, step, lines, state: () => ({at, seq: at < 0 ? null : seqs[at],
+    return {begin, choose, step, lines, row, chosen: () => ({at, time: at < 0 ? 0 : times[at]}),
+        whenShown: watch => watchers.push(watch), state: () => ({at, seq: at < 0 ? null : seqs[at],
         ...(at < 0 ? {} : lines(at))})};
 })();

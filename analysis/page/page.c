@@ -37,6 +37,7 @@
 
 struct page {
     struct page_writer writer;
+    struct page_stacks stacks;
     struct database *database;
     struct progress *progress;
     struct varve_message *message;
@@ -208,12 +209,14 @@ static void write_tables(struct page *page)
 struct all_allocations {
     struct live live;
     struct address_maps maps;
+    struct spans spans;
 };
 
 static void visit_allocation(void *all_untyped, const struct page_allocation *allocation)
 {
     struct all_allocations *all = all_untyped;
     live_add(&all->live, allocation);
+    spans_add(&all->spans, allocation);
     address_maps_fill(&all->maps, allocation);
 }
 
@@ -224,12 +227,18 @@ static void write_allocations(struct page *page)
     begin_part(page, "live", "what was live when, and where");
     live_init(&all->live, page->database);
     address_maps_init(&all->maps, page->database);
+    spans_init(&all->spans, &all->live, page->database);
     if (is_there) {
         address_maps_find(&all->maps, page->database);
         page_allocations_visit(page->database, visit_allocation, all);
         live_finish(&all->live);
+        spans_finish(&all->spans);
     }
     live_write(&all->live, page->database, &page->writer);
+    end_part(page);
+    begin_part(page, "spans", "what was allocated when");
+    spans_write(&all->spans, page->database, &page->writer, &page->stacks);
+    spans_free(&all->spans);
     live_free(&all->live);
     end_part(page);
     begin_part(page, "maps", "maps of addresses");
@@ -250,9 +259,11 @@ static void write_charts(struct page *page)
     curves_write(page->database, &page->writer);
     end_part(page);
     begin_part(page, "flame", "call trees");
-    page->error = flame_write(page->database, &page->writer, page->message);
+    page_stacks_init(&page->stacks, page->database);
+    page->error = flame_write(page->database, &page->writer, &page->stacks, page->message);
     end_part(page);
     write_allocations(page);
+    page_stacks_free(&page->stacks);
     begin_part(page, "ladder", "the ladder");
     if (report_keeps_events(page->database)) {
         curves_ladder_write(page->database, &page->writer);

@@ -63,6 +63,8 @@ void page_allocations_visit(struct database *database, page_allocation_visitor *
             .free_seq = cursor_integer(&cursor, 8),
             .free_ns = cursor_integer(&cursor, 9),
             .line = callsite > 0 && callsite < lines.limit ? lines.of_callsite[callsite] : 0,
+            .callsite = callsite > 0 && callsite < lines.limit ? callsite : 0,
+            .thread = cursor_integer(&cursor, 11),
         };
         visit(context, &allocation);
     }

@@ -6,7 +6,7 @@
 
 /* clang-format off */
 #define SCRIPT_LIST(X) \
-    X(format) X(data) X(dom) X(figure) X(timeline) X(live) X(flame) X(blocks) X(ladder) X(tables) X(main)
+    X(format) X(data) X(dom) X(figure) X(timeline) X(live) X(spans) X(flame) X(blocks) X(ladder) X(tables) X(main)
 /* clang-format on */
 
 #define SCRIPT_EXTERN(name) extern const char page_##name##_js[];

@@ -5,7 +5,6 @@
  */
 #include "analysis/page/page_writer.h"
 
-#include "analysis/base/key_map.h"
 #include "analysis/query/database.h"
 #include "analysis/report/call_tree.h"
 #include "base/error.h"
@@ -44,36 +43,55 @@ static int page_flame_load(struct call_tree *tree, struct database *database, st
     return call_tree_load(tree, database, &options, message);
 }
 
-/* Frames of all trees, each once: most are in several. */
-struct flame_frames {
-    struct map numbers; /* by symbol: among those that are written */
-    size_t count;
-};
+void page_stacks_init(struct page_stacks *stacks, struct database *database)
+{
+    *stacks = (struct page_stacks){.count = 0};
+    call_tree_stacks_load(&stacks->stacks, database, false);
+}
+
+void page_stacks_free(struct page_stacks *stacks)
+{
+    call_tree_stacks_free(&stacks->stacks);
+    map_free(&stacks->numbers);
+}
+
+bool page_frame_number(struct page_stacks *stacks, uint32_t symbol, size_t *number_out)
+{
+    const uint64_t found = map_find(&stacks->numbers, symbol);
+    *number_out = found != MAP_NONE ? (size_t)found : stacks->count;
+    if (found == MAP_NONE) {
+        map_put(&stacks->numbers, symbol, stacks->count++);
+    }
+    return found == MAP_NONE;
+}
+
+void page_frame_write(struct page_writer *writer, const struct call_tree_frame *frame)
+{
+    page_name(writer, frame->is_missing ? "(no stack)" : frame->function);
+    page_name(writer, frame->file);
+    page_name(writer, frame->module);
+    page_integer(writer, frame->line);
+    page_integer(writer, frame->is_python ? 1 : 0);
+}
 
 /* Those of a tree that no tree before it had, which get the next numbers. */
-static void page_flame_write_frames(struct page_writer *writer, struct flame_frames *frames,
+static void page_flame_write_frames(struct page_writer *writer, struct page_stacks *stacks,
                                     const struct call_tree *tree)
 {
-    page_key(writer, "new_frames"); /* function, file, module, line, is it Python */
+    size_t number;
+    page_key(writer, "new_frames");
     page_open(writer, '[');
     for (size_t i = 0; i < tree->frame_count; i++) {
-        const struct call_tree_frame *frame = &tree->frames[i];
-        if (map_find(&frames->numbers, frame->symbol) != MAP_NONE) {
-            continue;
+        if (page_frame_number(stacks, tree->frames[i].symbol, &number)) {
+            page_frame_write(writer, &tree->frames[i]);
         }
-        map_put(&frames->numbers, frame->symbol, frames->count++);
-        page_name(writer, frame->is_missing ? "(no stack)" : frame->function);
-        page_name(writer, frame->file);
-        page_name(writer, frame->module);
-        page_integer(writer, frame->line);
-        page_integer(writer, frame->is_python ? 1 : 0);
     }
     page_close(writer, ']');
 }
 
 /* Callers come before what they call: `up` is how many nodes back the caller is. Many frames have all that their caller
  * has: what is written is how much less. */
-static void page_flame_write_nodes(struct page_writer *writer, const struct flame_frames *frames,
+static void page_flame_write_nodes(struct page_writer *writer, const struct page_stacks *stacks,
                                    const struct call_tree *tree)
 {
     int figure = tree->options.figure;
@@ -83,7 +101,7 @@ static void page_flame_write_nodes(struct page_writer *writer, const struct flam
         const struct call_tree_node *node = &tree->nodes[i];
         const int64_t *whole = tree->nodes[node->parent].total; /* of node 0 its own */
         page_integer(writer, (int64_t)i - node->parent);
-        page_integer(writer, i > 0 ? (int64_t)map_find(&frames->numbers, tree->frames[node->frame].symbol) : 0);
+        page_integer(writer, i > 0 ? (int64_t)map_find(&stacks->numbers, tree->frames[node->frame].symbol) : 0);
         page_integer(writer, whole[figure] - node->total[figure]);
         page_integer(writer, whole[CALL_TREE_ALLOCATIONS] - node->total[CALL_TREE_ALLOCATIONS]);
         page_integer(writer, node->left_out[figure]);
@@ -91,7 +109,7 @@ static void page_flame_write_nodes(struct page_writer *writer, const struct flam
     page_close(writer, ']');
 }
 
-static void write_tree(struct page_writer *writer, struct flame_frames *frames, const struct call_tree *tree)
+static void write_tree(struct page_writer *writer, struct page_stacks *stacks, const struct call_tree *tree)
 {
     int figure = tree->options.figure;
     page_open(writer, '{');
@@ -103,16 +121,14 @@ static void write_tree(struct page_writer *writer, struct flame_frames *frames, 
     page_member_integer(writer, "share_min", tree->options.share_min);
     page_member_integer(writer, "value", tree->nodes[0].total[figure]);
     page_member_integer(writer, "allocations", tree->nodes[0].total[CALL_TREE_ALLOCATIONS]);
-    page_flame_write_frames(writer, frames, tree);
-    page_flame_write_nodes(writer, frames, tree);
+    page_flame_write_frames(writer, stacks, tree);
+    page_flame_write_nodes(writer, stacks, tree);
     page_close(writer, '}');
 }
 
-int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
+int flame_write(struct database *database, struct page_writer *writer, struct page_stacks *stacks,
+                struct varve_message *message)
 {
-    struct call_tree_stacks stacks;
-    struct flame_frames frames = {0};
-    call_tree_stacks_load(&stacks, database, false);
     page_open(writer, '[');
     struct cursor cursor;
     cursor_open(&cursor, database, sql_page_flame_domains);
@@ -121,17 +137,15 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
     while (error == VARVE_OK && cursor_next(&cursor)) {
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */
-            error = page_flame_load(&tree, database, &stacks, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
-                                    message);
+            error = page_flame_load(&tree, database, &stacks->stacks, cursor_name(&cursor, 0), metric / 2,
+                                    metric % 2 != 0, message);
             if (error == VARVE_OK && tree.count > 0) {
-                write_tree(writer, &frames, &tree);
+                write_tree(writer, stacks, &tree);
             }
             call_tree_free(&tree);
         }
     }
     cursor_close(&cursor);
-    call_tree_stacks_free(&stacks);
-    map_free(&frames.numbers);
     page_close(writer, ']');
     return error;
 }

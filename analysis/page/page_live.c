@@ -138,8 +138,7 @@ static struct live_row *find_row(struct live *live, uint32_t series, int64_t lin
     return &live->rows[live->row_count++];
 }
 
-/* The first moment that is not before `seq`. */
-static size_t find_moment(const struct live *live, int64_t seq)
+size_t live_moment_of(const struct live *live, int64_t seq)
 {
     size_t low = 0, high = live->moment_count;
     while (low < high) {
@@ -161,8 +160,8 @@ static int64_t add_wrapping(int64_t a, int64_t b)
 void live_add(void *live_untyped, const struct page_allocation *allocation)
 {
     struct live *live = live_untyped;
-    size_t from = find_moment(live, allocation->alloc_seq);
-    size_t to = allocation->free_seq == PAGE_NEVER ? live->moment_count : find_moment(live, allocation->free_seq);
+    size_t from = live_moment_of(live, allocation->alloc_seq);
+    size_t to = allocation->free_seq == PAGE_NEVER ? live->moment_count : live_moment_of(live, allocation->free_seq);
     if (from < to) {
         struct live_row *row = find_row(live, find_series(live, allocation), allocation->line);
         row->bytes[from] = add_wrapping(row->bytes[from], (int64_t)allocation->size);

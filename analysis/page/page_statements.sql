@@ -12,7 +12,7 @@ SELECT seq, ts_ns FROM (SELECT seq, ts_ns, 0 AS rank FROM peak_time UNION ALL
 
 -- statement sql_page_allocations
 SELECT domain, process_id, device, stream, addr, size, alloc_seq, alloc_ns,
-    coalesce(free_requested_seq, free_completed_seq, ?1), coalesce(free_ns, ?1), callsite_id
+    coalesce(free_requested_seq, free_completed_seq, ?1), coalesce(free_ns, ?1), callsite_id, tid
     FROM allocation WHERE domain <> @DOMAIN_CUPTI@
 
 -- statement sql_page_ranges
@@ -50,3 +50,9 @@ SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER B
 
 -- statement sql_page_processes
 SELECT p.id, p.pid, p.rank, p.executable FROM process p ORDER BY p.id LIMIT ?1
+
+-- statement sql_page_stack_of_callsite
+SELECT node_id, coalesce(user_symbol_id, symbol_id) FROM callsite WHERE id = ?1
+
+-- statement sql_page_threads
+SELECT process_id, tid, name FROM thread ORDER BY id LIMIT ?1

@@ -7,6 +7,7 @@
 #define VARVE_ANALYSIS_PAGE_PAGE_WRITER_H
 
 #include "analysis/base/key_map.h"
+#include "analysis/report/call_tree.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,14 +58,29 @@ extern const char page_d3[];             /* empty: it was not there when varve w
 extern const char page_d3_licence[];     /* its text */
 extern const char *const page_scripts[]; /* ends with NULL */
 
-/* Call trees of each domain by each metric, for the flame graph of the page. */
-
 struct database;
 struct varve_message;
 
+/* The stacks that all trees of the page are made of, and their frames, each of which is in the page once. */
+struct page_stacks {
+    struct call_tree_stacks stacks;
+    struct map numbers; /* by symbol: among the frames that are written */
+    size_t count;
+};
+
+void page_stacks_init(struct page_stacks *stacks, struct database *database);
+void page_stacks_free(struct page_stacks *stacks);
+/// The number of a frame in the page. True: it has just got it, and the caller owes page_frame_write, in this order.
+bool page_frame_number(struct page_stacks *stacks, uint32_t symbol, size_t *number_out);
+/// function, file, module, line, is it Python
+void page_frame_write(struct page_writer *writer, const struct call_tree_frame *frame);
+
+/* Call trees of each domain by each metric, for the flame graph of the page. */
+
 /// Errors: those of call_tree_load. What is below FLAME_NODES_MAX nodes is whole; larger trees leave out their smallest
 /// parts, and say so.
-int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message);
+int flame_write(struct database *database, struct page_writer *writer, struct page_stacks *stacks,
+                struct varve_message *message);
 
 /*
  * What the page draws over time: live bytes of each domain, resident memory, named phases, failures, and the ladder of
@@ -145,11 +161,58 @@ struct live {
 void live_init(struct live *live, struct database *database);
 /// A page_allocation_visitor.
 void live_add(void *live, const struct page_allocation *allocation);
+/// The first moment that is not before `seq`; the number of moments if all are.
+size_t live_moment_of(const struct live *live, int64_t seq);
 /// Differences become bytes; after the last allocation.
 void live_finish(struct live *live);
 /// The largest lines of each moment, and the sum of all others.
 void live_write(const struct live *live, struct database *database, struct page_writer *writer);
 void live_free(struct live *live);
+
+/*
+ * What each call site allocated and freed between these moments, by thread: the trees of any moment, of any span
+ * between two and of each process and thread. The smaller call sites are put together by domain and process.
+ */
+
+#define SPANS_ROWS_MAX 30000  /* while allocations are added: what comes after these counts as the rest */
+#define SPANS_SHOWN_MAX 6000  /* rows in the page */
+#define SPANS_CELLS_MAX 40000 /* their differences, in the page */
+#define SPANS_RESTS_MAX 256   /* of threads; what comes after these is put together by process */
+
+/* Of a call site in a thread; callsite < 0: the rest of a domain in a thread. */
+struct spans_row {
+    int64_t domain, process_id, device, thread, callsite;
+    int64_t made;      /* bytes in all */
+    int64_t left;      /* live at the moment of view leak_moment */
+    int64_t live_most; /* at any of the moments; after spans_finish */
+    size_t cells_begin, cells_end;
+};
+
+/* From the moment before until this one. */
+struct spans_cell {
+    uint32_t row, moment;
+    int64_t made, freed; /* bytes */
+};
+
+struct spans {
+    const struct live *live; /* whose moments they are: borrowed */
+    int64_t *left_ns;        /* by process.id: at_ns of leak_moment */
+    int64_t process_limit;
+    struct spans_row *rows;
+    size_t row_count, row_capacity;
+    struct spans_cell *cells; /* by row and moment after spans_finish */
+    size_t cell_count, cell_capacity;
+    struct map row_numbers, cell_numbers;
+};
+
+void spans_init(struct spans *spans, const struct live *live, struct database *database);
+/// A page_allocation_visitor.
+void spans_add(void *spans, const struct page_allocation *allocation);
+/// After the last allocation.
+void spans_finish(struct spans *spans);
+void spans_write(const struct spans *spans, struct database *database, struct page_writer *writer,
+                 struct page_stacks *stacks);
+void spans_free(struct spans *spans);
 
 /*
  * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation.
@@ -163,6 +226,8 @@ struct page_allocation {
     int64_t alloc_seq, alloc_ns;
     int64_t free_seq, free_ns; /* when its free was requested; PAGE_NEVER */
     int64_t line;              /* of the user: symbol.id, 0: unknown */
+    int64_t callsite;          /* 0: no stack */
+    int64_t thread;            /* its number in the system; 0: unknown */
 };
 
 typedef void page_allocation_visitor(void *context, const struct page_allocation *allocation);

@@ -314,10 +314,11 @@ static void callsites_load(struct call_tree_stacks *stacks, struct database *dat
 
 /* Where a call site is in the tree; inverted, at the user's line, from which people ask outwards. A stack that is
  * plumbing from end to end is shown by its line as well. */
-static uint32_t call_tree_place(struct call_tree_stacks *stacks, const struct call_tree_callsite *callsite)
+static uint32_t call_tree_place(struct call_tree_stacks *stacks, const struct call_tree_callsite *callsite,
+                                bool is_inverted)
 {
     uint32_t number = callsite->source;
-    for (int i = 0; stacks->is_inverted && !stacks->all_frames && i < USER_FRAMES_MAX; i++) {
+    for (int i = 0; is_inverted && !stacks->all_frames && i < USER_FRAMES_MAX; i++) {
         if (number == ROOT || stacks->sources[number].key == callsite->key) {
             break;
         }
@@ -342,12 +343,27 @@ static void call_tree_place_all(struct call_tree_stacks *stacks)
         if (figures[CALL_TREE_BYTES] == 0 && figures[CALL_TREE_ALLOCATIONS] == 0) {
             continue;
         }
-        struct call_tree_source *source = &stacks->sources[call_tree_place(stacks, &stacks->callsites[i])];
+        struct call_tree_source *source =
+            &stacks->sources[call_tree_place(stacks, &stacks->callsites[i], stacks->is_inverted)];
         stacks->has_stacks = stacks->has_stacks || source->key != NO_FRAME;
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
             source->own[figure] += figures[figure];
         }
     }
+}
+
+uint32_t call_tree_source(struct call_tree_stacks *stacks, int64_t node, int64_t user_symbol, bool is_inverted)
+{
+    const struct call_tree_callsite callsite = {
+        .source = node > 0 && node < stacks->node_limit ? stacks->nodes[node] : ROOT,
+        .key = user_symbol > 0 && user_symbol < (int64_t)stacks->symbol_limit ? stacks->keys[user_symbol] : NO_FRAME};
+    return call_tree_place(stacks, &callsite, is_inverted);
+}
+
+uint32_t call_tree_source_caller(const struct call_tree_stacks *stacks, uint32_t source, uint32_t *symbol_out)
+{
+    *symbol_out = stacks->sources[source].key;
+    return stacks->sources[source].parent;
 }
 
 /* Callers have smaller numbers: one pass from the end adds up all subtrees. */
@@ -508,20 +524,27 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
     }
 }
 
-static void call_tree_read_frame(const struct call_tree_stacks *stacks, struct cursor *cursor, uint32_t key,
-                                 struct call_tree_frame *frame)
+void call_tree_frame_read(const struct call_tree_stacks *stacks, struct cursor *symbols, uint32_t symbol,
+                          struct call_tree_frame *frame)
 {
-    *frame = (struct call_tree_frame){.symbol = key, .is_missing = key == NO_FRAME};
-    cursor_reset(cursor);
-    cursor_bind_integer(cursor, 1, key);
-    if (key != NO_FRAME && cursor_next(cursor)) {
-        const bool is_any = key == stacks->mark && stacks->mark_count > 1;
-        frame->function = memory_copy_text(is_any ? "… frames …" : cursor_text(cursor, 0));
-        frame->file = memory_copy_text(cursor_text(cursor, 1));
-        frame->line = cursor_integer(cursor, 2) > 0 ? cursor_integer(cursor, 2) : 0;
-        frame->module = memory_copy_text(cursor_text(cursor, 3));
-        frame->is_python = cursor_integer(cursor, 4) != 0;
+    *frame = (struct call_tree_frame){.symbol = symbol, .is_missing = symbol == NO_FRAME};
+    cursor_reset(symbols);
+    cursor_bind_integer(symbols, 1, symbol);
+    if (symbol != NO_FRAME && cursor_next(symbols)) {
+        const bool is_any = symbol == stacks->mark && stacks->mark_count > 1;
+        frame->function = memory_copy_text(is_any ? "… frames …" : cursor_text(symbols, 0));
+        frame->file = memory_copy_text(cursor_text(symbols, 1));
+        frame->line = cursor_integer(symbols, 2) > 0 ? cursor_integer(symbols, 2) : 0;
+        frame->module = memory_copy_text(cursor_text(symbols, 3));
+        frame->is_python = cursor_integer(symbols, 4) != 0;
     }
+}
+
+void call_tree_frame_free(struct call_tree_frame *frame)
+{
+    free(frame->function);
+    free(frame->file);
+    free(frame->module);
 }
 
 /* The number of a frame in the tree, which has its words once. */
@@ -530,7 +553,7 @@ static uint32_t number_frame(struct builder *builder, uint32_t key)
     struct call_tree *tree = builder->tree;
     if (builder->frame_slots[key] == 0) {
         tree->frames = memory_grow(tree->frames, &builder->frame_capacity, tree->frame_count, sizeof(*tree->frames));
-        call_tree_read_frame(builder->stacks, &builder->symbols, key, &tree->frames[tree->frame_count++]);
+        call_tree_frame_read(builder->stacks, &builder->symbols, key, &tree->frames[tree->frame_count++]);
         builder->frame_slots[key] = (uint32_t)tree->frame_count;
     }
     return builder->frame_slots[key] - 1;
@@ -651,9 +674,7 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
 void call_tree_free(struct call_tree *tree)
 {
     for (size_t i = 0; i < tree->frame_count; i++) {
-        free(tree->frames[i].function);
-        free(tree->frames[i].file);
-        free(tree->frames[i].module);
+        call_tree_frame_free(&tree->frames[i]);
     }
     free(tree->frames);
     free(tree->nodes);

@@ -120,6 +120,16 @@ extern const char *const call_tree_metric_names[]; /* of the option and in JSON;
 /// Reading them takes longest of a tree. Owner: the caller, until call_tree_stacks_free.
 void call_tree_stacks_load(struct call_tree_stacks *stacks, struct database *database, bool all_frames);
 void call_tree_stacks_free(struct call_tree_stacks *stacks);
+/// Where trees have a call site of that stack_node.id and user's line (symbol.id; 0: it has none), as a number.
+/// Inverted trees begin with the user's line, from which it goes outwards. Callers have smaller numbers; 0 is the root.
+uint32_t call_tree_source(struct call_tree_stacks *stacks, int64_t node, int64_t user_symbol, bool is_inverted);
+/// The number of the caller; `*symbol_out`: symbol.id of the frame itself, 0: a call site without a stack.
+uint32_t call_tree_source_caller(const struct call_tree_stacks *stacks, uint32_t source, uint32_t *symbol_out);
+struct cursor;
+/// Of a symbol, 0: of call sites without a stack. `symbols`: of sql_symbol. Owner: the caller, by call_tree_frame_free.
+void call_tree_frame_read(const struct call_tree_stacks *stacks, struct cursor *symbols, uint32_t symbol,
+                          struct call_tree_frame *frame);
+void call_tree_frame_free(struct call_tree_frame *frame);
 /// Reading ends early on an error of the database: database_error. Errors: VARVE_ERROR_FORMAT (figures that can't be).
 /// Owner: the caller, until call_tree_free, also after an error.
 int call_tree_load(struct call_tree *tree, struct database *database, const struct call_tree_options *options,

@@ -305,7 +305,7 @@ SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.peak_bytes, t.peak_
 
 -- statement sql_tree_callsites_of_part
 -- Of the allocations of process ?2 and thread ?3 (0: of all), those live at ?5 (-1: at the domain's peak), those made
--- later than ?4 and until ?5 (-1: until the end), and of the latter those live at ?5 (-1: at the moment of varve leaks).
+-- later than ?4 and until ?5 (-1: until the end), and of these the ones live at ?5 (-1: at the moment of varve leaks).
 WITH marked AS (
     SELECT a.callsite_id, a.size, a.temporary, a.alloc_ns > ?4 AND (?5 < 0 OR a.alloc_ns <= ?5) AS is_in,
         iif(?5 < 0, a.alloc_seq <= p.seq AND coalesce(a.free_requested_seq > p.seq, 1),

@@ -272,6 +272,105 @@ class TestDemo(PageCase):
         self.assertTrue(rows and all("multiply_matrices" in row for row in rows), rows)
 
 
+class TestParts(PageCase):
+    """The flame graph of a moment, of a span of time, of a thread, without imports, of one kind of frames; and the list
+    by line below it."""
+
+    def setUp(self):
+        self.show(demo())
+
+    def check_lines(self, condition, *values):
+        """The sum, and the lines of the list, are those of the allocations that the condition picks."""
+        rows = self.sql(f"""SELECT s.function, sum(a.size) FROM allocation a
+            LEFT JOIN callsite c ON c.id = a.callsite_id LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id)
+            WHERE a.domain = 1 AND {condition} GROUP BY s.id ORDER BY 2 DESC""", *values)
+        state = self.state("flame")
+        self.assertEqual(state["total"], sum(size for _, size in rows))
+        self.page.run("document.getElementById('flame-lines').parentNode.open = true")
+        lines = self.page.run("""return [...document.querySelectorAll('#flame-lines .live-row')].map(row =>
+            [row.querySelector('.who').firstChild.textContent, row.title.split('\\n')[0]])""")
+        named = [name for name, _ in lines if name not in ("(no name)", "all other lines")]
+        self.assertEqual(named[:3], [name for name, _ in rows if name][:3])
+        return state
+
+    def test_moment_drives_the_flame_graph(self):
+        self.page.choose("#flame-metric", "live at the chosen moment")
+        totals = set()
+        for x in (200, 500, 800):
+            self.page.click_at("#timeline canvas", x, 150)
+            self.page.settle()
+            seq = self.state("live")["seq"]
+            state = self.check_lines("a.alloc_seq <= ? AND ifnull(a.free_requested_seq, 1 << 60) > ?", seq, seq)
+            self.assertEqual(state["total"], self.state("live")["all"])
+            totals.add(state["total"])
+        self.assertGreater(len(totals), 1)
+
+    def test_span_drives_the_flame_graph(self):
+        self.page.choose("#flame-metric", "allocated in the time that is shown")
+        for press in ("+", "\u25b6", "+"):
+            self.page.press("#timeline", press)
+            self.page.settle()
+            state = self.state("flame")
+            self.assertLess(state["from"], state["to"])
+            self.check_lines("a.alloc_seq > ? AND a.alloc_seq <= ?", state["from"], state["to"])
+        self.page.choose("#flame-metric", "more live at the end of the time that is shown")
+        state, live = self.state("flame"), "alloc_seq <= {0} AND ifnull(free_requested_seq, 1 << 60) > {0}"
+        begin, end = live.format(state["from"]), live.format(state["to"])
+        sites = self.sql(f"""SELECT sum(({end}) * size) - sum(({begin}) * size)
+            FROM allocation WHERE domain = 1 GROUP BY callsite_id, tid""")
+        rest = self.page.run("""const made = row => row.leaf > 0 ? 0 : d3.sum(row.cells, cell => cell.made);
+            return d3.sum(varve.spans.chosen('heap', {process: 0, thread: 0}, made, () => false), row => row.bytes)""")
+        self.assertLess(rest, state["total"] / 100)
+        self.assertAlmostEqual(state["total"], sum(size for size, in sites if size > 0), delta=rest)
+
+    def test_thread(self):
+        threads = self.sql("SELECT tid FROM allocation WHERE domain = 1 GROUP BY tid ORDER BY sum(size) DESC")
+        self.assertGreater(len(threads), 2)
+        names = self.page.run("return [...document.getElementById('flame-whose').options].map(one => one.text)")
+        for tid, in threads[:3]:
+            self.page.choose("#flame-whose", next(name for name in names if f"thread {tid}" in name))
+            self.page.choose("#flame-metric", "allocated")
+            self.check_lines("a.tid = ?", tid)
+            self.page.choose("#flame-metric", "live at the peak")
+            peak = self.sql("SELECT peak_seq FROM total WHERE domain = 'heap'")[0][0]
+            self.check_lines("a.tid = ? AND a.alloc_seq <= ? AND ifnull(a.free_requested_seq, 1 << 60) > ?", tid, peak,
+                             peak)
+            self.page.choose("#flame-metric", "live at the end")
+            self.check_lines("a.tid = ? AND a.id IN (SELECT id FROM leak)", tid)
+        self.page.choose("#flame-metric", "temporary allocations")
+        self.assertIn("of the whole recording", self.page.run("return varve.flame.note.textContent"))
+
+    def imports(self):
+        """Call sites whose stack has a module that a line of Python has brought to run."""
+        stacks = {}
+        for site, function, file in self.sql("""SELECT callsite_id, function, file FROM frame
+                WHERE is_python AND user_rank > 2 ORDER BY callsite_id, depth"""):
+            stacks.setdefault(site, []).append((function, file))
+        return {site for site, stack in stacks.items()
+                if any(function == "<module>" and not caller[1].endswith("runpy.py")
+                       for (function, _), caller in zip(stack, stack[1:]))}
+
+    def test_without_imports(self):
+        self.page.choose("#flame-metric", "allocated")
+        self.page.press("#flame", "without imports")
+        hidden = self.imports()
+        self.assertGreater(len(hidden), 10)
+        sites = self.sql("SELECT callsite_id, bytes FROM callsite_total WHERE domain = 'heap'")
+        wanted = sum(size for site, size in sites if site not in hidden)
+        for _ in range(2):
+            self.assertEqual(self.state("flame")["total"], wanted)
+            self.page.press("#flame", "inverted")
+
+    def test_kinds_of_frames(self):
+        whole = self.state("flame")["total"]
+        kinds = """const seen = new Set(), names = varve.flame.state().boxes;
+            return names.filter(box => box.y > 0).map(box => box.isPython)"""
+        for kind, is_python in (("Python", True), ("native", False)):
+            self.page.choose("#flame-kind", kind)
+            self.assertEqual(self.state("flame")["total"], whole)
+            self.assertEqual(set(self.page.run(kinds)), {is_python})
+
+
 class TestAllocator(PageCase):
     def check_allocator(self, database, has_ladder):
         self.show(database)

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each call site allocated and freed between the moments of the page, by thread: trees of any moment, of any span
+// of time, and of a process or a thread. Exact at the moments; a span goes from moment to moment.
+"use strict";
+varve.spans = (() => {
+    let rows, parents, frames, threads, times, seqs;
+
+    function load() {
+        if (rows)
+            return;
+        const packed = varve.data.part("spans"), live = varve.data.part("live");
+        times = varve.data.sums(live.t);
+        seqs = varve.data.sums(live.seq);
+        parents = [-1];
+        frames = [null];
+        for (let i = 0; i < packed.nodes.length; i += 2) {
+            parents.push(parents.length - packed.nodes[i]);
+            frames.push(packed.nodes[i + 1]);
+        }
+        threads = [];
+        for (let i = 0; i < packed.threads.length; i += 3)
+            threads.push({process: packed.threads[i], tid: packed.threads[i + 1],
+                name: varve.data.name(packed.threads[i + 2])});
+        rows = [];
+        for (let i = 0; i < packed.rows.length;) {
+            const [domain, process, device, thread, leaf, line, left, count] = packed.rows.slice(i, i + 8), cells = [];
+            let moment = 0;
+            i += 8;
+            for (let k = 0; k < count; k++, i += 3)
+                cells.push({moment: moment += packed.rows[i], made: packed.rows[i + 1], freed: packed.rows[i + 2]});
+            rows.push({domain, process, device, thread, leaf, line, left, cells});
+        }
+    }
+
+    // Bytes of a row. A moment is its number; what happened after the last one has the next.
+    const figures = {
+        live: (row, at) => row.cells.reduce((sum, cell) => sum + (cell.moment <= at ? cell.made - cell.freed : 0), 0),
+        made: (row, from, to) => row.cells.reduce((sum, cell) =>
+            sum + (cell.moment > from && cell.moment <= to ? cell.made : 0), 0),
+        grown: (row, from, to) => Math.max(0, row.cells.reduce((sum, cell) =>
+            sum + (cell.moment > from && cell.moment <= to ? cell.made - cell.freed : 0), 0)),
+    };
+
+    // The last moment that is not after a time; -1: there is none.
+    const momentAt = time => d3.bisectRight(times, time) - 1;
+
+    // Those of a domain, of a process (0: all) and a thread (0: all), that are not hidden and have some of `bytes`.
+    function chosen(domain, whose, bytes, isHidden) {
+        load();
+        return rows.filter(row => varve.data.domainName(row.domain) === domain
+            && (whose.process === 0 || row.process === whose.process)
+            && (whose.thread === 0 || row.thread === whose.thread) && !isHidden(row))
+            .map(row => ({...row, bytes: bytes(row)})).filter(row => row.bytes > 0);
+    }
+
+    // Frames from a place in the tree outwards.
+    function framesFrom(place) {
+        const path = [];
+        for (let at = place; at > 0; at = parents[at])
+            path.push(frames[at]);
+        return path;
+    }
+
+    // As flame.js has trees: node() makes one, whose `own` and `leftOut` are what does not come from its children.
+    function tree(list, isInverted, node) {
+        const root = node(null, null), below = new Map([[root, new Map()]]);
+        const child = (parent, frame) => {
+            const children = below.get(parent);
+            if (!children.has(frame)) {
+                const made = node(frame, parent);
+                children.set(frame, made);
+                below.set(made, new Map());
+                parent.children.push(made);
+            }
+            return children.get(frame);
+        };
+        for (const row of list) {
+            const path = framesFrom(isInverted ? row.line : row.leaf);
+            let at = root;
+            at.value += row.bytes;
+            for (const frame of isInverted ? path : path.reverse()) {
+                at = child(at, frame);
+                at.value += row.bytes;
+            }
+            if (path.length === 0)
+                root.leftOut += row.bytes;
+            else
+                at.own += row.bytes;
+        }
+        return root;
+    }
+
+    const momentOfEvent = seq => Math.max(0, d3.bisectRight(seqs, seq) - 1);
+    const moment = at => at < 0 ? {time: 0, seq: 0} : {time: times[at], seq: seqs[at]};
+
+    return {
+        figures, chosen, tree, path: framesFrom, moment,
+        threads: () => (load(), threads), frames: () => frames,
+        momentAt: time => (load(), momentAt(time)), momentOfEvent: seq => (load(), momentOfEvent(seq)),
+    };
+})();
