@@ -463,7 +463,8 @@ varve.flame = (() => {
             toggle("inverted", "the allocating lines first, callers below them", false,
                 isOn => { isInverted = isOn; update(); }),
             !hasBothKinds() ? null : toggle("without imports",
-                "leave out what was allocated while modules were imported", false, isOn => { chosen.hidesImports = isOn; update(); }),
+                "leave out what was allocated while modules were imported", false,
+                isOn => { chosen.hidesImports = isOn; update(); }),
             button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box,
             matchText);
     }

@@ -282,7 +282,8 @@ class TestParts(PageCase):
     def check_lines(self, condition, *values):
         """The sum, and the lines of the list, are those of the allocations that the condition picks."""
         rows = self.sql(f"""SELECT s.function, sum(a.size) FROM allocation a
-            LEFT JOIN callsite c ON c.id = a.callsite_id LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id)
+            LEFT JOIN callsite c ON c.id = a.callsite_id
+            LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id)
             WHERE a.domain = 1 AND {condition} GROUP BY s.id ORDER BY 2 DESC""", *values)
         state = self.state("flame")
         self.assertEqual(state["total"], sum(size for _, size in rows))
