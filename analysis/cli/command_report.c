@@ -27,7 +27,7 @@ struct values {
     int by;
     bool all;
     bool full_names;
-    bool json;
+    bool json, no_source;
     const char *html;
     bool force;
 };
@@ -54,6 +54,8 @@ static const struct option_spec options[] = {
      "a page to look at, in one file that needs no other: memory over time, what was live when, flame graph, map of "
      "addresses, every table; - is standard output",
      offsetof(struct values, html), 0, 0, NULL},
+    {"no-source", 0, OPTION_FLAG, NULL, "a page without source code, which it has around lines whose files are here",
+     offsetof(struct values, no_source), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -67,12 +69,13 @@ static const char *command_report_check(const void *values_untyped)
 struct page_source {
     struct database *database;
     struct progress *progress;
+    bool has_source;
 };
 
 static int write_page(const void *source_untyped, FILE *out, struct varve_message *message)
 {
     const struct page_source *source = source_untyped;
-    return page_write(out, source->database, source->progress, message);
+    return page_write(out, source->database, source->has_source, source->progress, message);
 }
 
 static int answer_page(struct command_context *context, struct database *database, const struct values *values,
@@ -81,7 +84,7 @@ static int answer_page(struct command_context *context, struct database *databas
     bool is_file = strcmp(values->html, STDOUT) != 0;
     int error = page_check(message);
     struct progress progress;
-    const struct page_source source = {database, &progress};
+    const struct page_source source = {database, &progress, !values->no_source};
     if (error == VARVE_OK && is_file) {
         error = output_check(values->html, values->force, (const char *[]){database_path(database)}, 1, message);
     }

@@ -30,6 +30,19 @@ varve.data = (() => {
         };
     }
 
+    // Source code around a line, as an element; null: it is not in the page.
+    let sources = null;
+    function source(path) {
+        sources = sources || new Map(part("source").map(([file, line, first, ...texts]) =>
+            [`${name(file)}:${line}`, {line, first, texts}]));
+        const found = sources.get(path);
+        if (!found)
+            return null;
+        return varve.dom.make("pre", {className: "source"}, ...found.texts.map((text, i) =>
+            varve.dom.make("div", {className: found.first + i === found.line ? "here" : ""},
+                `${String(found.first + i).padStart(5)}  ${text}`)));
+    }
+
     function processName(id) {
         const found = part("meta").processes.find(process => process.id === id);
         if (!found)
@@ -46,5 +59,5 @@ varve.data = (() => {
         return devices.size > 1 || series.device > 0 ? `${series.domain}, GPU ${series.device}` : series.domain;
     }
 
-    return {part, sums, name, place, processName, domainName, seriesName};
+    return {part, sums, name, place, source, processName, domainName, seriesName};
 })();

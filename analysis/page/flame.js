@@ -8,7 +8,7 @@ varve.flame = (() => {
     const {bytes, exactBytes, count, share} = varve.format;
     const ROW = 19, GAP = 1;
 
-    let trees, frames, shown, tree, root, figure, scroll, info, matchText, lineList;
+    let trees, frames, shown, tree, root, figure, scroll, info, sourceBox, matchText, lineList;
     let isInverted = false, hovered = null, pattern = "", isDue = false;
     const chosen = {domain: "", metric: "peak", whose: {process: 0, thread: 0}, kind: "all", hidesImports: false};
 
@@ -260,6 +260,7 @@ varve.flame = (() => {
     function zoom(one) {
         root = one;
         resize();
+        sourceBox.replaceChildren(...[varve.data.source(place(root).path)].filter(source => source));
         info.textContent = root === tree ? "" : `Zoomed to ${place(root).what}: ${figureText(root.value)}, ` +
             `${share(root.value, tree.value)} of all. Escape shows all again.`;
     }
@@ -494,7 +495,9 @@ varve.flame = (() => {
         figure = varve.figure.make(scroll, "flame graph; arrows go from frame to frame, Enter zooms, Escape shows all",
             120, (...canvas) => figure && draw(...canvas));
         lineList = make("div", {className: "live-list", id: "flame-lines"});
-        element.append(info, varve.flame.note, make("details", {}, make("summary", {}, "The same by line"), lineList));
+        sourceBox = make("div", {id: "flame-source"});
+        element.append(info, sourceBox, varve.flame.note,
+            make("details", {}, make("summary", {}, "The same by line"), lineList));
         listen();
         update();
         varve.live.whenShown(() => updateFor("moment"));

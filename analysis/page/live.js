@@ -46,10 +46,27 @@ varve.live = (() => {
     function row(size, all, place, text) {
         const bar = make("span", {className: "bar"});
         bar.style.width = `${all > 0 ? 100 * size / all : 0}%`;
-        return make("div", {className: "live-row", title: `${text || exactBytes(size)}\n${place.what}\n${place.path}`},
-            bar, make("span", {}, text || bytes(size)),
+        const element = make("div", {className: "live-row",
+            title: `${text || exactBytes(size)}\n${place.what}\n${place.path}`}, bar,
+            make("span", {}, text || bytes(size)),
             make("span", {}, share(size, all)), make("span", {className: "who"}, place.what, " ",
                 make("span", {className: "where"}, place.where)));
+        const source = varve.data.source(place.path);
+        if (!source)
+            return element;
+        // A click shows the line's source code below it.
+        const toggle = () => {
+            if (source.parentNode)
+                source.remove();
+            else
+                element.after(source);
+        };
+        Object.assign(element, {tabIndex: 0, onclick: toggle, onkeydown: event => {
+            if (event.key === "Enter")
+                toggle();
+        }});
+        element.classList.add("has-source");
+        return element;
     }
 
     function show() {

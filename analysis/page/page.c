@@ -40,6 +40,7 @@ struct page {
     struct page_stacks stacks;
     struct database *database;
     struct progress *progress;
+    bool has_source;
     struct varve_message *message;
     int error;
     struct database *other; /* for the leaks; NULL: they are read with the tables */
@@ -263,6 +264,13 @@ static void write_charts(struct page *page)
     page->error = flame_write(page->database, &page->writer, &page->stacks, page->message);
     end_part(page);
     write_allocations(page);
+    begin_part(page, "source", "source code");
+    if (page->has_source) {
+        source_write(page->database, &page->writer, &page->stacks);
+    } else {
+        fputs("[]", page->writer.out);
+    }
+    end_part(page);
     page_stacks_free(&page->stacks);
     begin_part(page, "ladder", "the ladder");
     if (report_keeps_events(page->database)) {
@@ -391,9 +399,10 @@ static void write_foot(struct page *page)
     fputs("</body>\n</html>\n", out);
 }
 
-int page_write(FILE *out, struct database *database, struct progress *progress, struct varve_message *message)
+int page_write(FILE *out, struct database *database, bool has_source, struct progress *progress,
+               struct varve_message *message)
 {
-    struct page page = {.database = database, .progress = progress, .message = message};
+    struct page page = {.database = database, .progress = progress, .has_source = has_source, .message = message};
     int error = page_check(message);
     if (error != VARVE_OK) {
         return error;

@@ -3,6 +3,7 @@
 #ifndef VARVE_ANALYSIS_PAGE_PAGE_H
 #define VARVE_ANALYSIS_PAGE_PAGE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 struct database;
@@ -11,7 +12,9 @@ struct varve_message;
 
 /// VARVE_ERROR_UNSUPPORTED, with what to install: varve was built without the library that draws.
 int page_check(struct varve_message *message);
-/// Errors of the database, and those of page_check. `progress` shows what is worked on.
-int page_write(FILE *out, struct database *database, struct progress *progress, struct varve_message *message);
+/// Errors of the database, and those of page_check. `has_source`: with source code around lines, as far as it can be
+/// read here. `progress` shows what is worked on.
+int page_write(FILE *out, struct database *database, bool has_source, struct progress *progress,
+               struct varve_message *message);
 
 #endif

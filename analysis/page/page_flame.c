@@ -5,11 +5,14 @@
  */
 #include "analysis/page/page_writer.h"
 
+#include "analysis/base/memory_or_exit.h"
 #include "analysis/query/database.h"
 #include "analysis/report/call_tree.h"
 #include "base/error.h"
 
 #include "statements_generated.h"
+
+#include <stdlib.h>
 
 #define FLAME_NODES_MAX 6000
 #define FLAME_DOMAINS_MAX 6
@@ -53,6 +56,7 @@ void page_stacks_free(struct page_stacks *stacks)
 {
     call_tree_stacks_free(&stacks->stacks);
     map_free(&stacks->numbers);
+    free(stacks->symbols);
 }
 
 bool page_frame_number(struct page_stacks *stacks, uint32_t symbol, size_t *number_out)
@@ -60,7 +64,9 @@ bool page_frame_number(struct page_stacks *stacks, uint32_t symbol, size_t *numb
     const uint64_t found = map_find(&stacks->numbers, symbol);
     *number_out = found != MAP_NONE ? (size_t)found : stacks->count;
     if (found == MAP_NONE) {
-        map_put(&stacks->numbers, symbol, stacks->count++);
+        map_put(&stacks->numbers, symbol, stacks->count);
+        stacks->symbols = memory_grow(stacks->symbols, &stacks->capacity, stacks->count, sizeof(*stacks->symbols));
+        stacks->symbols[stacks->count++] = symbol;
     }
     return found == MAP_NONE;
 }

@@ -357,7 +357,7 @@ static bool is_of_same(const struct spans_row *a, const struct spans_row *b, boo
 /* All rows of a thread, or of a process, in a domain that are not shown, as one; from the first of them on. They count
  * as shown then. */
 static void spans_write_rest(struct page_writer *writer, const struct spans *spans, bool *is_shown, size_t first,
-                       bool is_of_thread)
+                             bool is_of_thread)
 {
     struct spans_cell cells[LIVE_MOMENTS_MAX + 1] = {{0}};
     struct spans_row sum = spans->rows[first];

@@ -65,7 +65,8 @@ struct varve_message;
 struct page_stacks {
     struct call_tree_stacks stacks;
     struct map numbers; /* by symbol: among the frames that are written */
-    size_t count;
+    uint32_t *symbols;  /* of each frame, by its number */
+    size_t count, capacity;
 };
 
 void page_stacks_init(struct page_stacks *stacks, struct database *database);
@@ -213,6 +214,12 @@ void spans_finish(struct spans *spans);
 void spans_write(const struct spans *spans, struct database *database, struct page_writer *writer,
                  struct page_stacks *stacks);
 void spans_free(struct spans *spans);
+
+/* Source code around the lines of the page's frames, as far as it is here and has not changed since. */
+
+#define SOURCE_PLACES_MAX 400
+
+void source_write(struct database *database, struct page_writer *writer, const struct page_stacks *stacks);
 
 /*
  * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation.

@@ -362,6 +362,44 @@ class TestParts(PageCase):
             self.assertEqual(self.state("flame")["total"], wanted)
             self.page.press("#flame", "inverted")
 
+    def test_source(self):
+        """Around the line of a box and of a row; what has changed since the recording is not there."""
+        path = os.path.join(recording.ROOT, "tests", "programs", "demo_numpy.py")
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().split("\n")
+        boxes = [box for box in self.state("flame")["boxes"] if box["what"] == "multiply_matrices"]
+        widest = max(boxes, key=lambda box: box["width"])
+        self.page.click_at("#flame canvas", widest["x"] + widest["width"] / 2, widest["y"] + 8)
+        here = self.page.find("#flame-source .here").text
+        self.assertIn(lines[int(here.split()[0]) - 1].strip(), here)
+        row = self.page.find("#live .has-source")
+        self.page.run("arguments[0].scrollIntoView({block: 'center'})", row)
+        row.click()
+        here = self.page.find("#live .source .here").text
+        number = int(here.split()[0])
+        self.assertIn(f"demo_numpy.py:{number}", row.text)
+        self.assertIn(lines[number - 1].strip(), here)
+        row.click()
+        self.assertEqual(self.page.find_all("#live .source"), [])
+        later = changed(self.database, "changed", "UPDATE meta SET value = 1000000000 WHERE key = 'start_real_ns'")
+        self.show(later)
+        self.assertEqual(self.page.run("return varve.data.part('source')"), [])
+
+    def test_source_is_source(self):
+        """A database may name any file."""
+        secret = os.path.join(Folder.path, "secret.txt")
+        with open(secret, "w", encoding="utf-8") as stream:
+            stream.write("nobody else's\n" * 200)
+        link = os.path.join(Folder.path, "pipe.py")
+        os.mkfifo(link)
+        path = changed(self.database, "curious", ("UPDATE symbol SET file = ?, line = 1 WHERE id % 3 = 0", (secret,)),
+                       ("UPDATE symbol SET file = ?, line = 1 WHERE id % 3 = 1", (link,)),
+                       "UPDATE symbol SET file = 'demo_numpy.py', line = 1 WHERE id % 3 = 2")
+        self.show(path)
+        self.assertEqual(self.page.run("return varve.data.part('source')"), [])
+        page = recording.varve("report", "--html", "-", "--no-source", demo())
+        self.assertIn('id="data-source">[]<', page.out)
+
     def test_kinds_of_frames(self):
         whole = self.state("flame")["total"]
         kinds = """const seen = new Set(), names = varve.flame.state().boxes;
