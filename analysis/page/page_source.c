@@ -59,7 +59,7 @@ static bool source_line(FILE *file, char text[LINE_BYTES])
         return false;
     }
     const size_t bytes = strcspn(text, "\n");
-    int letter = text[bytes];
+    int letter = text[bytes] == '\n' ? '\n' : '\0';
     while (letter != '\n' && letter != EOF) {
         letter = getc(file);
     }

@@ -6,6 +6,7 @@ are of what `varve compare --json` and `varve dtr --sweep --json` print."""
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import numbers
 import os
@@ -31,6 +32,7 @@ RUNGS = {"live_requested": ("requested", "#0072B2"), "rounding": ("rounding", "#
 METRICS = {"peak": ("peak_bytes", "live at the peak"), "allocated": ("bytes", "allocated"),
            "leaked": ("live_bytes", "live at the end"),
            "temporary": ("temporary", "freed before the thread allocated again")}
+_RANK_FOLDED = 2  # symbol.user_rank up to which a frame is plumbing, unnamed or of a run-time library
 
 
 # ---- words and units ----
@@ -210,7 +212,8 @@ class Plots:
     def flame_graph(self, metric: str = "peak", domain: str | None = None, *, inverted: bool = False,
                     min_share: float = 0.002) -> Figure:
         """Stacks with the bytes of a metric (peak, allocated, leaked; temporary: number), callers above what they call;
-        inverted: the allocating lines above their callers. What has less than `min_share` of all is put together. Click
+        inverted: the allocating lines above their callers; frames of allocators and interpreters are folded into
+        their callers. What has less than `min_share` of all is put together. Click
         to go into a frame."""
         go = needs("plotly.graph_objects", "plot")
         if metric not in METRICS:
@@ -218,7 +221,7 @@ class Plots:
         column, words = METRICS[metric]
         domain = domain or _main_domain(self._trace)
         title, note = self._title(f"{domain}: {words}, by stack")
-        stacks = _stacks(self._trace, column, domain)
+        stacks = _stacks(self._trace, column, domain, inverted)
         figure = new_figure(title, "", "", note)
         if not stacks:
             return _empty(figure, f"domain {domain} has nothing {words}")
@@ -261,25 +264,35 @@ def _main_domain(trace: Trace) -> str:
     return found[0] if found else str(peaks.idxmax()) if len(peaks) else "heap"
 
 
-def _stacks(trace: Trace, column: str, domain: str) -> list[tuple[int, list[tuple[str, str]]]]:
-    """Of each call site that has any of a column: how much, and (label, place) of its frames, the outermost first.
-    Nodes are read once: deep stacks share most of theirs."""
-    sites = trace._rows(f"SELECT c.node_id, t.{column} FROM callsite_total t LEFT JOIN callsite c ON c.id = "
-                        f"t.callsite_id WHERE t.domain = ? AND t.{column} > 0", (domain,))[1]
+def _stacks(trace: Trace, column: str, domain: str, inverted: bool) -> list[tuple[int, list[tuple[str, str]]]]:
+    """Of each call site that has any of a column: how much, and (label, place) of its frames, the outermost first, as
+    the page of `varve report --html` has them: frames of allocators and interpreters and repetitions are folded into
+    their callers; inverted, a stack begins with the user's line. Nodes are read once: deep stacks share most of
+    theirs."""
+    sites = trace._rows(f"SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), t.{column} FROM callsite_total t "
+                        f"LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = ? AND t.{column} > 0",
+                        (domain,))[1]
     nodes = {row[0]: row[1:] for row in trace._rows("SELECT id, parent_id, symbol_id FROM stack_node")[1]}
-    names = {}
-    for number, function, file, line, module in trace._rows("SELECT id, function, file, line, module FROM symbol")[1]:
+    names, folded = {}, set()
+    for number, function, file, line, module, rank in trace._rows("SELECT id, function, file, line, module, user_rank "
+                                                                  "FROM symbol")[1]:
         where = os.path.basename(module) if isinstance(module, str) else None
         names[number] = (line_text(function if isinstance(function, str) else where, file, line),
                          line_text(file if isinstance(file, str) else module, None, None))
+        if rank is None or rank <= _RANK_FOLDED:
+            folded.add(number)
     made = []
-    for node, value in sites:
+    for node, line, value in sites:
         path = []
         while node in nodes:
             parent, symbol = nodes[node]
-            path.append(names.get(symbol, ("(unknown)", "")))
+            path.append(symbol)
             node = parent if parent is not None and parent < node else None  # of a damaged file, too, a walk ends
-        made.append((value, path[::-1]))
+        if inverted and line in path:
+            path = path[path.index(line):]
+        shown = [names.get(symbol, ("(unknown)", "")) for symbol in path if symbol not in folded] or \
+            [names.get(line, ("(no stack)", ""))]
+        made.append((value, [name for name, _ in itertools.groupby(reversed(shown))]))
     return made
 
 

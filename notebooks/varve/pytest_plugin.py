@@ -20,6 +20,7 @@ from typing import Any, Generator, Iterator, NamedTuple
 import pytest
 
 from . import reading
+from .plot import bytes_text
 from .record_block import RecordingError, record
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -55,14 +56,6 @@ def _size(text: Any) -> int:
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
-def _bytes_text(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
-
-
 def _file_name(node: str) -> str:
     """Of the database of a test, no other test's."""
     name = urllib.parse.quote(node, safe="[]:=,+@")
@@ -93,7 +86,7 @@ def _limits(item: pytest.Item) -> _Limits:
 def _lines_text(rows: list[tuple]) -> str:
     """Those with most, unless they have next to nothing beside the first."""
     rows = [row for row in rows if 50 * row[3] >= rows[0][3]]
-    return "".join(f"\n  {_bytes_text(size)} in {count:,} allocation{'s' * (count != 1)}: {function or '(unknown)'}"
+    return "".join(f"\n  {bytes_text(size)} in {count:,} allocation{'s' * (count != 1)}: {function or '(unknown)'}"
                    f"{f'  {file}:{line}' if file else ''}" for file, line, function, size, count in rows[:_LINES])
 
 
@@ -108,11 +101,11 @@ def _measure(path: str, limits: _Limits) -> _Measured:
     peak, allocated, allocations = (value or 0 for value in reading.rows(path, _TOTALS)[1][0])
     broken = []
     if limits.memory is not None and peak > limits.memory:
-        broken.append(f"{_bytes_text(peak)} were live at the peak, limit {_bytes_text(limits.memory)}; of these"
+        broken.append(f"{bytes_text(peak)} were live at the peak, limit {bytes_text(limits.memory)}; of these"
                       + _lines_text(reading.rows(path, _AT_PEAK)[1]))
     lines = [] if limits.leaks is None else reading.rows(path, _LIVE, (limits.leaks,))[1]
     if lines:
-        broken.append(f"{len(lines)} line{'s' * (len(lines) != 1)} left more than {_bytes_text(limits.leaks or 0)} at "
+        broken.append(f"{len(lines)} line{'s' * (len(lines) != 1)} left more than {bytes_text(limits.leaks or 0)} at "
                       "the end" + _lines_text(lines))
     return _Measured((peak, allocated, allocations), broken)
 
@@ -185,7 +178,7 @@ class MemoryLimits:
         terminalreporter.write_line(f"{'peak':>10} {'allocated':>10} {'allocations':>12}  test")
         for _, node, figures in rows[:count]:
             peak, allocated, allocations = (figures[name] for name in _FIGURES)
-            terminalreporter.write_line(f"{_bytes_text(peak):>10} {_bytes_text(allocated):>10} {allocations:>12,}  "
+            terminalreporter.write_line(f"{bytes_text(peak):>10} {bytes_text(allocated):>10} {allocations:>12,}  "
                                         f"{node}")
         if self.folder:
             terminalreporter.write_line(f"databases, for varve report: {self.folder}")

@@ -5,6 +5,7 @@
 """The figures of the Python package: that each can be made of every kind of trace, has what the views have, and shows
 names as text; those of what the commands print."""
 
+import json
 import os
 import sys
 
@@ -39,10 +40,20 @@ class Figures(Case):
                         children[parent] = children.get(parent, 0) + value
                     for identity, value in zip(data.ids, data.values):
                         self.assertLessEqual(children.get(identity, 0), value)
+            for inverted in (False, True):
+                self.check_outermost(trace, inverted)
             part = trace.plot.block_map(start_ns=400_000_000, end_ns=450_000_000, color="inner")
             self.assertLess(sum(len(one.x) for one in part.data),
                             sum(len(one.x) for one in trace.plot.block_map().data))
             self.assert_one_line(lambda: trace.plot.flame_graph("nothing"), "peak")
+
+    def check_outermost(self, trace, inverted):
+        """Frames below the root are those of `varve tree`, which folds as the page does."""
+        tree = json.loads(recording.varve("tree", "--json", "--depth", "1", "--min-share", "0", "--top", "1000000",
+                                          *["--inverted"] * inverted, trace.path).out)
+        wanted = sorted(node["bytes"] for node in tree["nodes"] if node["depth"] == 1)
+        data = trace.plot.flame_graph(inverted=inverted, min_share=0).data[0]
+        self.assertEqual(sorted(value for parent, value in zip(data.parents, data.values) if parent == "0"), wanted)
 
     def test_figures_of_the_commands(self):
         from varve import plot
