@@ -9,18 +9,18 @@ varve.blocks = (() => {
     const {color, view} = varve.figure;
     const TOP = 8, BOTTOM = 26, LEFT = 124, RIGHT = 14;
 
-    let maps, map, figure, readout, scale, key = "size", low = 0, high = 1, hovered = null;
+    let maps, map, figure, readout, scale, key = "size", low = 0, high = 1, hovered = null, stackBox;
 
     function unpack(one) {
         if (one.rects)
             return one;
         let time = 0, place = 0;
         one.rects = [];
-        for (let i = 0; i < one.blocks.length; i += 6) {
-            const [at, size, begin, lifetime, stream, line] = one.blocks.slice(i, i + 6);
+        for (let i = 0; i < one.blocks.length; i += 7) {
+            const [at, size, begin, lifetime, stream, line, node] = one.blocks.slice(i, i + 7);
             time += begin;
             one.rects.push({at, size, begin: time, end: lifetime < 0 ? one.end : time + lifetime,
-                isFreed: lifetime >= 0, stream, line});
+                isFreed: lifetime >= 0, stream, line, node});
         }
         one.sizes = d3.extent(one.rects, rect => Math.log2(rect.size + 1));
         one.places = [];
@@ -180,6 +180,21 @@ varve.blocks = (() => {
             holder: map.holders.find(one => isIn(one, 0, 0)), place};
     }
 
+    const lifeOf = block => `from ${duration(block.begin)}, `
+        + `${block.isFreed ? `for ${duration(block.end - block.begin)}` : "never freed"}; stream ${block.stream}`;
+
+    // The stack of a block, its innermost frame first; a frame shows its source code.
+    function showStack(point) {
+        const {block} = find(point);
+        if (!block)
+            return;
+        const frames = varve.spans.path(block.node).map(varve.flame.placeOf);
+        stackBox.replaceChildren(make("h3", {}, `${bytes(block.size)} at ${address(block.at)}, ${lifeOf(block)}`),
+            ...frames.map(at => varve.live.withSource(make("div", {className: "stack-row", title: at.path},
+                at.what, " ", make("span", {className: "where"}, at.where)), at)),
+            frames.length > 0 ? "" : make("p", {className: "explanation"}, "No stack was recorded with it."));
+    }
+
     function hover(point, event) {
         const {block, holder, place} = find(point);
         if (block !== hovered) {
@@ -189,9 +204,8 @@ varve.blocks = (() => {
         if (block) {
             const at = varve.data.place(...map.lines.slice(3 * block.line, 3 * block.line + 3));
             varve.dom.tip(event, [`${bytes(block.size)} at ${address(block.at)}`, at.what, at.path,
-                `from ${duration(block.begin)}, ` +
-                `${block.isFreed ? `for ${duration(block.end - block.begin)}` : "never freed"}; stream ${block.stream}`,
-                holder ? `in a segment of ${bytes(holder.size)}, pool ${holder.pool}` : "", exactBytes(block.size)]);
+                lifeOf(block), holder ? `in a segment of ${bytes(holder.size)}, pool ${holder.pool}` : "",
+                exactBytes(block.size)]);
         } else {
             varve.dom.tip(event, holder ? [`not in use: a segment of ${bytes(holder.size)}`, `at ${address(place)}`,
                 `pool ${holder.pool}, stream ${holder.stream}, from ${duration(holder.begin)} to ` +
@@ -236,8 +250,8 @@ varve.blocks = (() => {
 
     function begin() {
         const element = section("map", "Addresses over time",
-            "Where allocations lay, and how long. Move and zoom in time as above; Shift and wheel zooms addresses, " +
-            "dragging moves both.");
+            "Where allocations lay, and how long; a click on one shows its stack. Move and zoom in time as above; " +
+            "Shift and wheel zooms addresses, dragging moves both.");
         const reason = varve.data.part("meta").no_allocations;
         maps = varve.data.part("maps").filter(one => one.blocks.length > 0);
         if (reason || maps.length === 0) {
@@ -264,11 +278,12 @@ varve.blocks = (() => {
             "brackets zoom addresses, page up and down move addresses", 440,
             (...canvas) => figure && draw(...canvas));
         scale = make("div", {className: "legend"});
-        element.append(readout, scale);
+        stackBox = make("div", {id: "map-stack", "aria-live": "polite"});
+        element.append(readout, scale, stackBox);
         const page = share => moveTo(low + share * (high - low), high + share * (high - low));
         varve.figure.interact(figure, area, {
             hover, reset, leave: () => { hovered = null; figure.redraw(); },
-            click: (at, event, time) => varve.live.choose(time),
+            click: (at, event, time) => { varve.live.choose(time); showStack(at); },
             drag: (dx, dy) => moveTo(low + dy / area().height * (high - low), high + dy / area().height * (high - low)),
             zoom: (factor, at) => zoomPlace(factor, yScale(area()).invert(at.y)),
             keys: {"]": () => zoomPlace(0.6, (low + high) / 2), "[": () => zoomPlace(1 / 0.6, (low + high) / 2),
@@ -279,5 +294,13 @@ varve.blocks = (() => {
         choose(first);
     }
 
-    return {begin, state: () => ({low, high, rects: map ? map.rects.length : 0, height: map ? map.height : 0})};
+    // The largest block on the screen: where it is drawn.
+    function largest() {
+        const box = area(), x = xScale(box), y = yScale(box), one = d3.greatest(map.rects, rect => rect.size);
+        return {x: x((one.begin + one.end) / 2), y: y(one.at + one.size / 2), size: one.size,
+            addr: address(one.at)};
+    }
+
+    return {begin, state: () => ({low, high, rects: map ? map.rects.length : 0, height: map ? map.height : 0,
+        largest: map ? largest() : null})};
 })();

@@ -505,7 +505,7 @@ varve.flame = (() => {
     }
 
     return {
-        begin, note: null, matched: 0,
+        begin, note: null, matched: 0, placeOf: frame => place({frame}),
         state: () => ({domain: shown.domain, metric: shown.metric, isInverted, total: tree.value,
             ...(ofWhole.includes(shown.metric) ? {} : {from: spanShown().from.seq, to: spanShown().to.seq}),
             root: place(root).what, rootValue: root.value,

@@ -51,10 +51,14 @@ varve.live = (() => {
             make("span", {}, text || bytes(size)),
             make("span", {}, share(size, all)), make("span", {className: "who"}, place.what, " ",
                 make("span", {className: "where"}, place.where)));
+        return withSource(element, place);
+    }
+
+    // A click on it, or Enter, shows the place's source code below it, if the page has that.
+    function withSource(element, place) {
         const source = varve.data.source(place.path);
         if (!source)
             return element;
-        // A click shows the line's source code below it.
         const toggle = () => {
             if (source.parentNode)
                 source.remove();
@@ -140,7 +144,7 @@ varve.live = (() => {
             peak();
     }
 
-    return {begin, choose, step, lines, row, chosen: () => ({at, time: at < 0 ? 0 : times[at]}),
+    return {begin, choose, step, lines, row, withSource, chosen: () => ({at, time: at < 0 ? 0 : times[at]}),
         whenShown: watch => watchers.push(watch), state: () => ({at, seq: at < 0 ? null : seqs[at],
         ...(at < 0 ? {} : lines(at))})};
 })();

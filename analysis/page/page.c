@@ -238,18 +238,19 @@ static void write_allocations(struct page *page)
     live_write(&all->live, page->database, &page->writer);
     end_part(page);
     begin_part(page, "spans", "what was allocated when");
-    spans_write(&all->spans, page->database, &page->writer, &page->stacks);
-    spans_free(&all->spans);
-    live_free(&all->live);
+    struct spans_places *places = spans_write(&all->spans, &all->maps, page->database, &page->writer, &page->stacks);
     end_part(page);
     begin_part(page, "maps", "maps of addresses");
     if (is_there) {
-        address_maps_write(&all->maps, page->database, &page->writer);
+        address_maps_write(&all->maps, page->database, &page->writer, places);
     } else {
         fputs("[]", page->writer.out);
     }
-    address_maps_free(&all->maps);
     end_part(page);
+    spans_places_free(places);
+    spans_free(&all->spans);
+    live_free(&all->live);
+    address_maps_free(&all->maps);
     free(all);
 }
 

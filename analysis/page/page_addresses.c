@@ -378,13 +378,15 @@ static void page_addresses_write_lines(struct database *database, struct page_wr
 }
 
 static void page_addresses_write_blocks(const struct address_maps *maps, struct address_map *map,
-                                        struct database *database, struct page_writer *writer)
+                                        struct database *database, struct page_writer *writer,
+                                        const struct spans_places *places)
 {
     int64_t *lines = memory_resize(NULL, (map->block_count + 1) * sizeof(lines[0]));
     if (map->block_count > 0) {
         qsort(map->blocks, map->block_count, sizeof(map->blocks[0]), page_addresses_compare_begin);
     }
-    page_key(writer, "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
+    /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line, node of its stack */
+    page_key(writer, "blocks");
     page_open(writer, '[');
     struct map numbers = {0};
     size_t line_count = 0;
@@ -406,6 +408,7 @@ static void page_addresses_write_blocks(const struct address_maps *maps, struct 
                                  : (int64_t)((uint64_t)end_of(maps, block) - (uint64_t)block->alloc_ns));
         page_integer(writer, block->stream);
         page_integer(writer, (int64_t)number);
+        page_integer(writer, page_leaf(places, block->callsite));
         before = block->alloc_ns;
     }
     page_close(writer, ']');
@@ -441,7 +444,18 @@ static void write_raster(const struct address_map *map, struct page_writer *writ
     page_close(writer, ']');
 }
 
-void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer)
+void address_maps_each_callsite(const struct address_maps *maps, void (*take)(void *context, int64_t callsite),
+                                void *context)
+{
+    for (size_t i = 0; i < maps->count; i++) {
+        for (size_t k = 0; k < maps->maps[i].block_count; k++) {
+            take(context, maps->maps[i].blocks[k].callsite);
+        }
+    }
+}
+
+void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer,
+                        const struct spans_places *places)
 {
     page_open(writer, '[');
     for (size_t i = 0; i < maps->count; i++) {
@@ -456,7 +470,7 @@ void address_maps_write(struct address_maps *maps, struct database *database, st
         page_member_integer(writer, "columns", ADDRESS_MAP_COLUMNS);
         page_addresses_write_bands(map, writer);
         page_addresses_write_segments(maps, map, database, writer);
-        page_addresses_write_blocks(maps, map, database, writer);
+        page_addresses_write_blocks(maps, map, database, writer, places);
         if (map->others > 0) {
             write_raster(map, writer);
         }

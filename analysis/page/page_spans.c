@@ -213,52 +213,63 @@ static bool *choose_rows(const struct spans *spans)
 
 /* ---- stacks ---- */
 
-/* Of the rows that are shown: their places in the tree, and the page's numbers of these. */
+/* Where a call site is in the tree of all stacks: its innermost frame, and that of the user's line. */
+struct spans_place {
+    uint32_t leaf, line; /* call_tree_source */
+};
+
 struct spans_places {
-    uint32_t *leaves, *lines; /* by row: the innermost frame, and that of the user's line */
-    uint32_t *numbers;        /* by call_tree_source: 1 + the page's; 0: not in the page */
+    struct page_stacks *stacks;
+    struct cursor callsites;
+    struct spans_place *items;
+    size_t count, capacity;
+    struct map of_callsite; /* index into items */
+    uint32_t *numbers;      /* by call_tree_source: 1 + the page's; 0: not in the page */
     size_t limit;
 };
 
-static void places_load(struct spans_places *places, const struct spans *spans, const bool *is_shown,
-                        struct database *database, struct call_tree_stacks *stacks)
+static void places_add(void *places_untyped, int64_t callsite)
 {
-    struct cursor cursor;
-    places->leaves = memory_resize(NULL, (spans->row_count + 1) * sizeof(places->leaves[0]));
-    places->lines = memory_resize(NULL, (spans->row_count + 1) * sizeof(places->lines[0]));
-    cursor_open(&cursor, database, sql_page_stack_of_callsite);
+    struct spans_places *places = places_untyped;
+    struct call_tree_stacks *stacks = &places->stacks->stacks;
+    if (map_find(&places->of_callsite, (uint64_t)callsite) != MAP_NONE) {
+        return;
+    }
+    cursor_bind_integer(&places->callsites, 1, callsite);
+    const bool has_stack = cursor_next(&places->callsites);
+    const int64_t node = has_stack ? cursor_integer(&places->callsites, 0) : 0;
+    const int64_t line = has_stack ? cursor_integer(&places->callsites, 1) : 0;
+    cursor_reset(&places->callsites);
+    map_put(&places->of_callsite, (uint64_t)callsite, places->count);
+    places->items = memory_grow(places->items, &places->capacity, places->count, sizeof(places->items[0]));
+    places->items[places->count++] =
+        (struct spans_place){call_tree_source(stacks, node, line, false), call_tree_source(stacks, node, line, true)};
+}
+
+/* Of the rows that are shown, and of the blocks of the maps. */
+static void places_load(struct spans_places *places, const struct spans *spans, const bool *is_shown,
+                        const struct address_maps *maps, struct database *database)
+{
+    cursor_open(&places->callsites, database, sql_page_stack_of_callsite);
     for (size_t i = 0; i < spans->row_count; i++) {
-        places->leaves[i] = places->lines[i] = 0;
         if (is_shown[i]) {
-            cursor_bind_integer(&cursor, 1, spans->rows[i].callsite);
-            const bool has_stack = cursor_next(&cursor);
-            const int64_t node = has_stack ? cursor_integer(&cursor, 0) : 0;
-            const int64_t line = has_stack ? cursor_integer(&cursor, 1) : 0;
-            places->leaves[i] = call_tree_source(stacks, node, line, false);
-            places->lines[i] = call_tree_source(stacks, node, line, true);
-            cursor_reset(&cursor);
+            places_add(places, spans->rows[i].callsite);
         }
     }
-    cursor_close(&cursor);
-    places->limit = stacks->source_count;
+    address_maps_each_callsite(maps, places_add, places);
+    cursor_close(&places->callsites);
+    places->limit = places->stacks->stacks.source_count;
     places->numbers = memory_resize(NULL, places->limit * sizeof(places->numbers[0]));
     memset(places->numbers, 0, places->limit * sizeof(places->numbers[0]));
 }
 
-static void places_free(struct spans_places *places)
-{
-    free(places->leaves);
-    free(places->lines);
-    free(places->numbers);
-}
-
 /* Callers have smaller numbers than what they call, in the page too. */
-static void places_number(struct spans_places *places, size_t row_count, const struct call_tree_stacks *stacks)
+static void places_number(struct spans_places *places)
 {
     uint32_t symbol;
-    for (size_t i = 0; i < row_count; i++) {
-        for (uint32_t at = places->leaves[i]; at != 0 && places->numbers[at] == 0;
-             at = call_tree_source_caller(stacks, at, &symbol)) {
+    for (size_t i = 0; i < places->count; i++) {
+        for (uint32_t at = places->items[i].leaf; at != 0 && places->numbers[at] == 0;
+             at = call_tree_source_caller(&places->stacks->stacks, at, &symbol)) {
             places->numbers[at] = 1;
         }
     }
@@ -267,6 +278,18 @@ static void places_number(struct spans_places *places, size_t row_count, const s
         places->numbers[i] = places->numbers[i] != 0 ? next++ : 0;
     }
     places->numbers[0] = 1;
+}
+
+uint32_t page_leaf(const struct spans_places *places, int64_t callsite)
+{
+    const uint64_t found = map_find(&places->of_callsite, (uint64_t)callsite);
+    return found != MAP_NONE ? places->numbers[places->items[found].leaf] - 1 : 0;
+}
+
+static uint32_t page_line(const struct spans_places *places, int64_t callsite)
+{
+    const uint64_t found = map_find(&places->of_callsite, (uint64_t)callsite);
+    return found != MAP_NONE ? places->numbers[places->items[found].line] - 1 : 0;
 }
 
 static void write_new_frames(struct page_writer *writer, const struct spans_places *places, struct page_stacks *stacks,
@@ -387,23 +410,24 @@ static void spans_write_rest(struct page_writer *writer, const struct spans *spa
     write_row(writer, &rest, &sum, 0, 0);
 }
 
-void spans_write(const struct spans *spans, struct database *database, struct page_writer *writer,
-                 struct page_stacks *stacks)
+struct spans_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
+                                 struct page_writer *writer, struct page_stacks *stacks)
 {
-    struct spans_places places;
+    struct spans_places *places = memory_resize(NULL, sizeof(*places));
     bool *is_shown = choose_rows(spans);
-    places_load(&places, spans, is_shown, database, &stacks->stacks);
-    places_number(&places, spans->row_count, &stacks->stacks);
+    *places = (struct spans_places){.stacks = stacks};
+    places_load(places, spans, is_shown, maps, database);
+    places_number(places);
     page_open(writer, '{');
     write_threads(writer, database);
-    write_new_frames(writer, &places, stacks, database);
-    write_nodes(writer, &places, stacks);
+    write_new_frames(writer, places, stacks, database);
+    write_nodes(writer, places, stacks);
     page_key(writer, "rows");
     page_open(writer, '[');
     for (size_t i = 0; i < spans->row_count; i++) {
         if (is_shown[i]) {
-            write_row(writer, spans, &spans->rows[i], places.numbers[places.leaves[i]] - 1,
-                      places.numbers[places.lines[i]] - 1);
+            const struct spans_row *row = &spans->rows[i];
+            write_row(writer, spans, row, page_leaf(places, row->callsite), page_line(places, row->callsite));
         }
     }
     for (size_t i = 0, rests = 0; i < spans->row_count; i++) {
@@ -413,6 +437,14 @@ void spans_write(const struct spans *spans, struct database *database, struct pa
     }
     page_close(writer, ']');
     page_close(writer, '}');
-    places_free(&places);
     free(is_shown);
+    return places;
+}
+
+void spans_places_free(struct spans_places *places)
+{
+    map_free(&places->of_callsite);
+    free(places->items);
+    free(places->numbers);
+    free(places);
 }

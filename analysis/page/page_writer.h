@@ -59,6 +59,7 @@ extern const char page_d3_licence[];     /* its text */
 extern const char *const page_scripts[]; /* ends with NULL */
 
 struct database;
+struct page_allocation;
 struct varve_message;
 
 /* The stacks that all trees of the page are made of, and their frames, each of which is in the page once. */
@@ -91,36 +92,6 @@ int flame_write(struct database *database, struct page_writer *writer, struct pa
 void curves_write(struct database *database, struct page_writer *writer);
 /// Reads every event; nothing where no allocator reserved anything.
 void curves_ladder_write(struct database *database, struct page_writer *writer);
-
-/*
- * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest
- * allocations as rectangles, exactly; all others as how full each cell of a raster was. Addresses without memory are
- * left out: what is used of the address space lies in bands, one above the other.
- */
-
-struct page_allocation;
-
-#define ADDRESS_MAPS_MAX 6
-#define ADDRESS_MAP_BLOCKS_MAX 10000 /* that are shown exactly: the largest by size times lifetime */
-#define ADDRESS_MAP_COLUMNS 400      /* of the raster: time */
-#define ADDRESS_MAP_LINES 200        /* addresses */
-
-struct address_map;
-
-struct address_maps {
-    struct address_map *maps;
-    size_t count;
-    int64_t end_ns;
-};
-
-/// Which maps there are: by peak, of the domains that are memory.
-void address_maps_init(struct address_maps *maps, struct database *database);
-/// The bands, of where each allocation and segment was: comes before the other allocations are added.
-void address_maps_find(struct address_maps *maps, struct database *database);
-/// A page_allocation_visitor.
-void address_maps_fill(void *maps, const struct page_allocation *allocation);
-void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer);
-void address_maps_free(struct address_maps *maps);
 
 /*
  * What was live at some two hundred moments, by the user's line: the answer to a click on a moment. Exact at each of
@@ -171,6 +142,39 @@ void live_write(const struct live *live, struct database *database, struct page_
 void live_free(struct live *live);
 
 /*
+ * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest
+ * allocations as rectangles, exactly; all others as how full each cell of a raster was. Addresses without memory are
+ * left out: what is used of the address space lies in bands, one above the other.
+ */
+
+#define ADDRESS_MAPS_MAX 6
+#define ADDRESS_MAP_BLOCKS_MAX 10000 /* that are shown exactly: the largest by size times lifetime */
+#define ADDRESS_MAP_COLUMNS 400      /* of the raster: time */
+#define ADDRESS_MAP_LINES 200        /* addresses */
+
+struct address_map;
+struct spans_places;
+
+struct address_maps {
+    struct address_map *maps;
+    size_t count;
+    int64_t end_ns;
+};
+
+/// Which maps there are: by peak, of the domains that are memory.
+void address_maps_init(struct address_maps *maps, struct database *database);
+/// The bands, of where each allocation and segment was: comes before the other allocations are added.
+void address_maps_find(struct address_maps *maps, struct database *database);
+/// A page_allocation_visitor.
+void address_maps_fill(void *maps, const struct page_allocation *allocation);
+/// Calls `take` for the call site of each block that is shown, once or more often.
+void address_maps_each_callsite(const struct address_maps *maps, void (*take)(void *context, int64_t callsite),
+                                void *context);
+void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer,
+                        const struct spans_places *places);
+void address_maps_free(struct address_maps *maps);
+
+/*
  * What each call site allocated and freed between these moments, by thread: the trees of any moment, of any span
  * between two and of each process and thread. The smaller call sites are put together by domain and process.
  */
@@ -211,9 +215,14 @@ void spans_init(struct spans *spans, const struct live *live, struct database *d
 void spans_add(void *spans, const struct page_allocation *allocation);
 /// After the last allocation.
 void spans_finish(struct spans *spans);
-void spans_write(const struct spans *spans, struct database *database, struct page_writer *writer,
-                 struct page_stacks *stacks);
+/// The rows, and a tree of their stacks and of those of the maps' blocks, as nodes with numbers. Owner of the result:
+/// the caller, by spans_places_free; the stacks stay.
+struct spans_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
+                                 struct page_writer *writer, struct page_stacks *stacks);
 void spans_free(struct spans *spans);
+/// The node of the innermost frame of such a call site; 0: it has none.
+uint32_t page_leaf(const struct spans_places *places, int64_t callsite);
+void spans_places_free(struct spans_places *places);
 
 /* Source code around the lines of the page's frames, as far as it is here and has not changed since. */
 

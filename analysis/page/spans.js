@@ -55,6 +55,7 @@ varve.spans = (() => {
 
     // Frames from a place in the tree outwards.
     function framesFrom(place) {
+        load();
         const path = [];
         for (let at = place; at > 0; at = parents[at])
             path.push(frames[at]);

@@ -6,6 +6,7 @@
 searches equal what SQL says about the same database? No word of a hostile database may become markup, and nothing may
 be loaded."""
 
+import itertools
 import json
 import os
 import shutil
@@ -361,6 +362,21 @@ class TestParts(PageCase):
         for _ in range(2):
             self.assertEqual(self.state("flame")["total"], wanted)
             self.page.press("#flame", "inverted")
+
+    def test_click_on_a_block_shows_its_stack(self):
+        self.page.choose("#map-of", "heap")
+        one = self.state("blocks")["largest"]
+        self.page.click_at("#map canvas", one["x"], one["y"])
+        self.assertIn(one["addr"], self.page.find("#map-stack h3").text)
+        sites = self.sql("SELECT DISTINCT callsite_id FROM allocation WHERE domain = 1 AND size = ? AND addr = ?",
+                         one["size"], int(one["addr"], 16))
+        self.assertEqual(len(sites), 1)
+        stack = [function for function, in self.sql(
+            "SELECT function FROM frame WHERE callsite_id = ? AND user_rank > 2 ORDER BY depth", sites[0][0])]
+        line = self.sql("SELECT user_function FROM callsite_total WHERE callsite_id = ?", sites[0][0])[0][0]
+        shown = self.page.run("return [...document.querySelectorAll('#map-stack .stack-row')].map(row =>"
+                              " row.firstChild.textContent)")
+        self.assertEqual(shown, [name for name, _ in itertools.groupby(stack)] or [line])
 
     def test_source(self):
         """Around the line of a box and of a row; what has changed since the recording is not there."""
