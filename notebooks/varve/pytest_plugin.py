@@ -169,8 +169,8 @@ class MemoryLimits:
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         count = config.getoption("varve_top")
         found = {report.nodeid: dict(report.user_properties) for reports in terminalreporter.stats.values()
-                 for report in reports if getattr(report, "when", None) == "call"}
-        rows = sorted(((figures[_PEAK], node, figures) for node, figures in found.items() if _PEAK in figures),
+                 for report in reports if any(name == _PEAK for name, _ in getattr(report, "user_properties", ()))}
+        rows = sorted(((figures[_PEAK], node, figures) for node, figures in found.items()),
                       key=lambda row: (-row[0], row[1]))
         if not rows:
             return
