@@ -112,21 +112,77 @@ class Limits(recording.AttachCase):
         self.assertEqual(figures["varve_allocated_bytes"] >> 20, 40)
         self.assertIn("memory of 10 tests", out)
 
-    def test_all_tests(self):
-        """The table has the most expensive first, in workers too; databases are those of one test each."""
+    def table(self, out):
+        """(test, peak) in the order of the table."""
+        return [(name, peak) for peak, name in re.findall(r"^ +(\S+ \S+) +\S+ \S+ +[\d,]+  \S*::(\S+)$", out,
+                                                          re.MULTILINE)]
+
+    def check_all_tests(self, *options):
         folder = os.path.join(self.folder, "databases")
-        out, cases = self.pytest("-n", "2", "--varve", "--varve-top", "4", "--varve-dir", folder, "--varve-native")
+        out, cases = self.pytest("--varve", "--varve-top", "4", "--varve-dir", folder, "--varve-native", *options)
         self.check_broken(cases)
-        table = re.findall(r"^ +(\S+ \S+) +\S+ \S+ +[\d,]+  \S*::(\w+)$", out, re.MULTILINE)
-        self.assertEqual([name for _, name in table],
-                         ["test_without_a_limit", "test_two_at_a_time", "test_holds", "test_small_objects"], out)
-        self.assertEqual(table[0][0], "30 MiB")
+        table = self.table(out)
+        self.assertEqual(table[0], ("test_without_a_limit", "30 MiB"))
+        self.assertEqual([name for name, _ in table[1:]], ["test_two_at_a_time", "test_holds", "test_small_objects"])
         self.assertIn("memory of 11 tests", out)
-        names = sorted(os.listdir(folder))
-        self.assertEqual(len(names), 11, names)
-        self.open(os.path.join(folder, next(name for name in names if "test_without_a_limit" in name)))
-        self.assertEqual(self.one("SELECT max(peak_bytes) FROM total"),
-                         self.properties(cases["test_without_a_limit"])["varve_peak_bytes"])
+        names = os.listdir(folder)
+        self.assertEqual(len([name for name in names if "::" in name]), 10, names)
+        shared = [name for name in names if name.startswith("tests-")]
+        self.open(os.path.join(folder, shared[0]))
+        self.assertEqual(self.sql("SELECT name FROM mark"), [("varve test 0",)])
+        self.assertEqual(self.one("SELECT max(peak_bytes) FROM total") >> 20, 30)
+
+    def test_all_tests(self):
+        """The table has the most expensive first."""
+        self.check_all_tests()
+
+    def test_all_tests_in_workers(self):
+        self.check_all_tests("-n", "2")
+
+    def test_tests_that_share_a_recording(self):
+        """What one has left is not the next one's, nor is what was made between them; their sums are those of a
+        recording of one test each."""
+        suite = """
+import pytest
+kept = []
+
+@pytest.fixture(autouse=True)
+def between():
+    kept.append(bytearray(7 << 20))
+    yield
+    kept.append(bytearray(9 << 20))
+
+@pytest.mark.parametrize("size", range(1, 40))
+def test_of_size(size):
+    kept.append(bytearray(size << 20))
+    del kept[:]
+    for _ in range(3):
+        bytearray(size << 19)
+
+@LIMIT
+def test_fails():
+    kept.append(bytearray(50 << 20))
+    raise AssertionError("its own")
+"""
+        out, _ = self.pytest("--varve", "--varve-top", "100", suite=suite.replace("@LIMIT\n", ""))
+        table = self.table(out)
+        self.assertEqual([name for name, _ in table],
+                         ["test_fails", *(f"test_of_size[{size}]" for size in reversed(range(1, 40)))])
+        self.assertEqual([round(float(peak.split()[0])) for _, peak in table if peak.endswith("MiB")],
+                         [50, *reversed(range(1, 40))])
+        self.assertIn("memory of 40 tests", out)
+        limited, _ = self.pytest("--varve", "--varve-top", "100", suite=suite.replace(
+            "@LIMIT", "@pytest.mark.limit_memory('90 MB')"))
+        self.assertEqual(self.table(limited), table)
+
+    def test_that_is_recorded_already(self):
+        """Then there is no table, and the reason."""
+        self.write("test_suite.py", "def test_plain(): pass\n")
+        outcome = recording.run([recording.VARVE, "record", "-q", "-o", self.path, "--", sys.executable, "-m", "pytest",
+                                 "-p", "varve.pytest_plugin", "-p", "no:cacheprovider", "--varve", "test_suite.py"],
+                                cwd=self.folder)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertRegex(outcome.out, "tests without a limit were not recorded: .* is recorded already, by varve record")
 
     def test_nothing_asked_for(self):
         out, cases = self.pytest(suite="def test_plain(): pass\n", status=0)
