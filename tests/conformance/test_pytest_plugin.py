@@ -182,7 +182,8 @@ def test_fails():
                                  "-p", "varve.pytest_plugin", "-p", "no:cacheprovider", "--varve", "test_suite.py"],
                                 cwd=self.folder)
         self.assertEqual(outcome.returncode, 0, outcome)
-        self.assertRegex(outcome.out, "tests without a limit were not recorded: .* is recorded already, by varve record")
+        self.assertRegex(outcome.out,
+                         "tests without a limit were not recorded: .* is recorded already, by varve record")
 
     def test_nothing_asked_for(self):
         out, cases = self.pytest(suite="def test_plain(): pass\n", status=0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The data of the page. What was live at each moment, of random allocations: every line of every series against a sum
- * in SQL over the view `allocation`. The map of addresses, of more random allocations than it shows exactly: those that
- * it shows are the largest by size times lifetime, and a cell of its raster is as full as all others make it, one by
- * one. JSON inside HTML: nothing in a name ends its element or its string; long names are cut between characters; equal
- * names have one number.
+ * in SQL over the view `allocation`; what each call site allocated and freed until then, likewise. The map of
+ * addresses, of more random allocations than it shows exactly: those that it shows are the largest by size times
+ * lifetime, and a cell of its raster is as full as all others make it, one by one. JSON inside HTML: nothing in a name
+ * ends its element or its string; long names are cut between characters; equal names have one number.
  * Costs: 2 s, full 4 s
  */
 #include <cmocka.h>
@@ -108,6 +108,66 @@ static void check(struct live *live, struct database *database)
     }
 }
 
+/* ---- what each call site allocated and freed ---- */
+
+static int64_t naive_span(struct database *database, const struct spans_row *row, const char *figure, int64_t seq)
+{
+    char sql[600];
+    snprintf(sql, sizeof(sql),
+             "SELECT coalesce(sum(%s), 0) FROM (SELECT size, alloc_seq, free_ns, coalesce(free_requested_seq, "
+             "free_completed_seq, 9223372036854775807) AS freed FROM allocation WHERE domain = %" PRId64
+             " AND process_id = %" PRId64 " AND coalesce(device, 0) = %" PRId64 " AND tid = %" PRId64
+             " AND coalesce((SELECT c.id FROM callsite c WHERE c.id = callsite_id), 0) = %" PRId64 "), (SELECT %" PRId64
+             " AS seq)",
+             figure, row->domain, row->process_id, row->device, row->thread, row->callsite, seq);
+    return database_integer(database, sql, -1);
+}
+
+static void check_spans(const struct spans *spans, const struct live *live, struct database *database)
+{
+    int64_t made_of_all = 0;
+    for (size_t i = 0; i < spans->row_count; i++) {
+        const struct spans_row *row = &spans->rows[i];
+        int64_t made = 0, freed = 0;
+        size_t at = row->cells_begin;
+        for (size_t moment = 0; moment < live->moment_count; moment++) {
+            const int64_t seq = live->moments[moment].seq;
+            for (; at < row->cells_end && spans->cells[at].moment <= moment; at++) {
+                made += spans->cells[at].made;
+                freed += spans->cells[at].freed;
+            }
+            assert_int_equal(made, naive_span(database, row, "(alloc_seq <= seq) * size", seq));
+            assert_int_equal(made - freed, naive_span(database, row, "(alloc_seq <= seq AND freed > seq) * size", seq));
+        }
+        assert_int_equal(row->made, naive_span(database, row, "size", 0));
+        assert_int_equal(row->left, naive_span(database, row, "(free_ns IS NULL) * size", 0));
+        made_of_all += row->made;
+    }
+    assert_int_equal(made_of_all, database_integer(database, "SELECT sum(size) FROM allocation WHERE domain <> 7", 0));
+}
+
+TEST(test_spans)
+{
+    random_state = test_first_seed(2);
+    for (int round = 0; round < test_rounds(ROUNDS / 4, ROUNDS); round++) {
+        make_database(1 + (int64_t)random_below(&random_state, 600));
+        struct database *database;
+        struct varve_message message;
+        assert_int_equal(database_open(RANDOM, DATABASE_ANY, &database, &message), VARVE_OK);
+        struct live live;
+        struct spans spans;
+        live_init(&live, database);
+        spans_init(&spans, &live, database);
+        page_allocations_visit(database, spans_add, &spans);
+        spans_finish(&spans);
+        check_spans(&spans, &live, database);
+        assert_int_equal(database_error(database, &message), 0);
+        spans_free(&spans);
+        live_free(&live);
+        database_close(database);
+    }
+}
+
 TEST(test_random)
 {
     random_state = test_first_seed(1);
@@ -206,6 +266,7 @@ static void check_blocks(const char *json)
         sum += (double)size * ((double)lifetime + 1);
         next_number(&text);
         next_number(&text);
+        next_number(&text);
         expected += weight(&allocations[i]);
     }
     assert_true(text[-1] == ']');
@@ -233,6 +294,29 @@ static void check_raster(const char *json)
     }
     assert_int_equal(run, 0);
     assert_true(text[-1] == ']' && full > 1000);
+}
+
+/* None of the blocks has a stack. */
+static void write_maps(struct address_maps *maps, struct database *database, struct page_writer *writer)
+{
+    const struct live live = {.moment_count = 0};
+    struct spans spans;
+    struct page_stacks stacks;
+    struct page_writer nowhere;
+    char *text;
+    size_t bytes;
+    FILE *out = memory_stream(&text, &bytes);
+    page_writer_init(&nowhere, out);
+    spans_init(&spans, &live, database);
+    page_stacks_init(&stacks, database);
+    struct spans_places *places = spans_write(&spans, maps, database, &nowhere, &stacks);
+    address_maps_write(maps, database, writer, places);
+    spans_places_free(places);
+    page_stacks_free(&stacks);
+    spans_free(&spans);
+    page_writer_free(&nowhere);
+    memory_stream_end(out, &text);
+    free(text);
 }
 
 TEST(test_largest_and_raster)
@@ -286,7 +370,7 @@ TEST(test_largest_and_raster)
     }
     struct page_writer writer;
     page_writer_init(&writer, out);
-    address_maps_write(&maps, database, &writer);
+    write_maps(&maps, database, &writer);
     page_writer_free(&writer);
     memory_stream_end(out, &json);
     qsort(allocations, COUNT, sizeof(allocations[0]), compare_weight);
