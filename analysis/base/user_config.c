@@ -5,6 +5,7 @@
 #include "analysis/base/memory_or_exit.h"
 #include "base/error.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdio.h>
@@ -19,13 +20,25 @@ struct reading {
     const struct config_file *file;
     FILE *stream;
     unsigned line;
+    bool is_too_long; /* the line; nothing is read behind it */
 };
 
+/* Without the blanks in front: to inih they make a line one more value of the name above. */
 static char *read_line(char *text, int bytes, void *reading_untyped)
 {
     struct reading *reading = reading_untyped;
+    if (reading->is_too_long || fgets(text, bytes, reading->stream) == NULL) {
+        return NULL;
+    }
     reading->line++;
-    return fgets(text, bytes, reading->stream);
+    const size_t length = strlen(text);
+    reading->is_too_long = length > 0 && text[length - 1] != '\n' && !feof(reading->stream);
+    const char *first = text;
+    while (isspace((unsigned char)*first)) {
+        first++;
+    }
+    memmove(text, first, strlen(first) + 1);
+    return reading->is_too_long ? NULL : text;
 }
 
 static int add_entry(void *reading_untyped, const char *section, const char *key, const char *value)
@@ -41,26 +54,34 @@ static int add_entry(void *reading_untyped, const char *section, const char *key
     return 1;
 }
 
+static int config_unreadable(const struct config_file *file, struct varve_message *message)
+{
+    return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO,
+                             "%s: cannot be read: %s", file->path, strerror(errno));
+}
+
 static int config_read(struct user_config *config, struct config_file *file, bool must_be_there,
                        struct varve_message *message)
 {
-    struct reading reading = {config, file, fopen(file->path, "re"), 0};
+    struct reading reading = {config, file, fopen(file->path, "re"), 0, false};
     if (reading.stream == NULL) {
-        return must_be_there ? varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO,
-                                                 "%s: cannot be read: %s", file->path, strerror(errno))
-                             : VARVE_OK;
+        const bool is_none = errno == ENOENT || errno == ENOTDIR || errno == EACCES;
+        return is_none && !must_be_there ? VARVE_OK : config_unreadable(file, message);
     }
     file->is_there = true;
     const int wrong = ini_parse_stream(read_line, &reading, add_entry, &reading);
     const bool is_broken = ferror(reading.stream) != 0;
     fclose(reading.stream);
     if (is_broken) {
-        return varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", file->path, strerror(errno));
+        return config_unreadable(file, message);
     }
-    return wrong == 0 ? VARVE_OK
-                      : varve_message_set(message, VARVE_ERROR_INVALID,
-                                          "%s:%d: neither [SECTION] nor NAME = VALUE below one, or too long",
-                                          file->path, wrong);
+    if (wrong != 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s:%d: neither [SECTION] nor NAME = VALUE below one",
+                                 file->path, wrong);
+    }
+    return !reading.is_too_long ? VARVE_OK
+                                : varve_message_set(message, VARVE_ERROR_INVALID, "%s:%u: the line is too long",
+                                                    file->path, reading.line);
 }
 
 /* ---- where they are ---- */

@@ -97,7 +97,7 @@ int command_fail(struct command_context *context, const char *format, ...) __att
 void command_say_inferred(struct command_context *context, const char *path, const struct history *history);
 /// The same of a database that was imported.
 void command_say_imported(struct command_context *context, struct database *database);
-/// Choose the user's lines of a database anew by --hide and the file of the configuration folder; says so if
+/// Choose the user's lines of a database anew by --hide and the settings of the user; says so if
 /// nothing is left.
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
                  struct varve_message *message);

@@ -171,10 +171,11 @@ const struct command command_config = {
         "Settings are read from ~/.config/varve/config ($XDG_CONFIG_HOME/varve/config) and, behind it, from the "
         "project's varve.ini, in the working folder or the nearest one above. A section is a command, and its lines "
         "are options without their dashes, those without a value as yes or no: they hold where the command line does "
-        "not say otherwise. Files to write and --force are for the command line only. [plumbing] has patterns of "
-        "frames that are not the user's own (function, file, module, library, framework, user), [suppressions] leaks "
-        "that are known (leak = PATTERN). Of an option the last line counts; patterns and hide are added up. Lines "
-        "that begin with ; or # are remarks. VARVE_CONFIG names another file in place of both; empty: none.",
+        "not say otherwise (--NAME=no). Files to write and --force are for the command line only. [plumbing] has "
+        "patterns of frames that are not the user's own (function, file, module, library, framework, user), "
+        "[suppressions] leaks that are known (leak = PATTERN). Of an option the last line counts; patterns, and "
+        "options that may be repeated, are added up. Lines that begin with ; or # are remarks, and so is what follows "
+        "a blank and ;. VARVE_CONFIG names another file in place of both; empty: none.",
     .examples = "  varve config\n"
                 "  varve config --json\n",
     .options = config_options,

@@ -150,7 +150,7 @@ static int command_tree_load(struct call_tree *tree, struct call_tree_part *part
     int error = selection_make(&selection, database, domain, 0, message);
     if (is_of_part(values)) {
         const bool is_at = values->at != NULL;
-        VARVE_THEN(error, call_tree_part_make(part, database, values->pid, values->tid, values->from,
+        VARVE_THEN(error, call_tree_part_make(part, database, domain, values->pid, values->tid, values->from,
                                               is_at ? values->at : values->to, is_at ? "at" : "to", message));
         options.part = part;
     }

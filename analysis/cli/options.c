@@ -229,6 +229,17 @@ bool option_is_path(const struct option_spec *option)
     return option->kind == OPTION_TEXT && option_names_file(option->argument, strlen(option->argument));
 }
 
+static int parse_flag(const struct option_spec *option, const char *text, bool *value_out,
+                      struct varve_message *message)
+{
+    const bool is_on = strcmp(text, "yes") == 0;
+    if (!is_on && strcmp(text, "no") != 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s must be yes or no, not '%s'", option->name, text);
+    }
+    *value_out = is_on;
+    return VARVE_OK;
+}
+
 static int parse_texts(const struct option_spec *option, const char *text, struct option_texts *texts,
                        struct varve_message *message)
 {
@@ -310,7 +321,7 @@ static int options_parse_option(const struct command *command, int argc, char *c
     }
     if (option->kind == OPTION_FLAG) {
         if (value != NULL) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "--%s takes no value", option->name);
+            return parse_flag(option, value, (bool *)((char *)values + option->offset), message);
         }
         *(bool *)((char *)values + option->offset) = true;
         return VARVE_OK;
@@ -329,17 +340,6 @@ static int options_parse_option(const struct command *command, int argc, char *c
 }
 
 /* ---- the user's files ---- */
-
-static int parse_flag(const struct option_spec *option, const char *text, bool *value_out,
-                      struct varve_message *message)
-{
-    const bool is_on = strcmp(text, "yes") == 0;
-    if (!is_on && strcmp(text, "no") != 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s must be yes or no, not '%s'", option->name, text);
-    }
-    *value_out = is_on;
-    return VARVE_OK;
-}
 
 static int options_set_one(const struct option_spec *option, const char *text, void *values,
                            struct varve_message *message)

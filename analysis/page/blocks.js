@@ -188,7 +188,7 @@ varve.blocks = (() => {
         const {block} = find(point);
         if (!block)
             return;
-        const frames = varve.spans.path(block.node).map(varve.flame.placeOf);
+        const frames = varve.spans.path(block.node).map(varve.flame.placeOf).filter(at => at.what !== "(no stack)");
         stackBox.replaceChildren(make("h3", {}, `${bytes(block.size)} at ${address(block.at)}, ${lifeOf(block)}`),
             ...frames.map(at => varve.live.withSource(make("div", {className: "stack-row", title: at.path},
                 at.what, " ", make("span", {className: "where"}, at.where)), at)),

@@ -119,16 +119,6 @@ varve.flame = (() => {
         varve.flame.matched = sum;
     }
 
-    // An import: the frame of a module that Python code has brought to run, but for what runs programs by their name.
-    const isModule = at => at.isPython && at.what === "<module>";
-    const runsModules = at => /(^|\/|<frozen )runpy(\.py)?(:|>|$)/.test(at.path);
-
-    // Was it allocated while a module was imported? By its frames from the innermost outwards.
-    function isOfImport(row) {
-        const path = varve.spans.path(row.leaf).map(frame => place({frame})).filter(at => at.isPython);
-        return path.some((at, i) => isModule(at) && i + 1 < path.length && !runsModules(path[i + 1]));
-    }
-
     const keeps = one => chosen.kind === "all" || place(one).isPython === (chosen.kind === "python");
 
     // The same tree without the frames of the other kind, which are folded into their callers.
@@ -279,8 +269,8 @@ varve.flame = (() => {
     // ---- which tree ----
 
     const isOfAll = () => chosen.whose.process === 0 && chosen.whose.thread === 0 && !chosen.hidesImports;
-    const peakOf = domain => varve.data.part("curves").series.find(series => series.process === 0
-        && series.domain === domain) || {};
+    const peakOf = (domain, device) => varve.data.part("curves").series.find(series => series.process === 0
+        && series.domain === domain && series.device === device) || {};
 
     // The moments of the page that the time that is shown goes from and to.
     function spanShown() {
@@ -292,10 +282,7 @@ varve.flame = (() => {
     function figureOfRows() {
         const {figures, momentOfEvent} = varve.spans, {begin, end} = spanShown();
         switch (chosen.metric) {
-        case "peak": {
-            const at = momentOfEvent(peakOf(chosen.domain).peak_seq || 0);
-            return row => figures.live(row, at);
-        }
+        case "peak": return row => figures.live(row, momentOfEvent(peakOf(chosen.domain, row.device).peak_seq || 0));
         case "allocated": return row => figures.made(row, -1, Infinity);
         case "leaked": return row => row.left;
         case "moment": return row => figures.live(row, varve.live.chosen().at);
@@ -312,7 +299,7 @@ varve.flame = (() => {
             found.top = found.top || unpack(found);
             return found;
         }
-        const isHidden = chosen.hidesImports ? isOfImport : () => false;
+        const isHidden = row => chosen.hidesImports && row.isImport;
         const list = chosen.metric === "temporary" ? []
             : varve.spans.chosen(chosen.domain, chosen.whose, figureOfRows(), isHidden);
         const top = varve.spans.tree(list, isInverted, (frame, parent) => ({...node(frame, parent), leftOut: 0}));
@@ -422,9 +409,9 @@ varve.flame = (() => {
         canvas.addEventListener("keydown", walk);
     }
 
-    // Processes, and threads of each that has several, that have anything.
+    // Processes, and threads of each that has several that allocated something.
     function whoseList() {
-        if (varve.data.part("meta").no_allocations)
+        if (varve.data.part("meta").no_parts)
             return [];
         const {threads} = varve.spans, meta = varve.data.part("meta"), list = [["0 0", "all"]];
         for (const {id} of meta.processes) {
@@ -463,7 +450,7 @@ varve.flame = (() => {
                 ["python", "Python"], ["native", "native"]], "all", key => { chosen.kind = key; }),
             toggle("inverted", "the allocating lines first, callers below them", false,
                 isOn => { isInverted = isOn; update(); }),
-            !hasBothKinds() ? null : toggle("without imports",
+            whose.length === 0 || !hasBothKinds() ? null : toggle("without imports",
                 "leave out what was allocated while modules were imported", false,
                 isOn => { chosen.hidesImports = isOn; update(); }),
             button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box,

@@ -130,6 +130,7 @@ static void write_meta(struct page *page)
     page_open(writer, '{');
     page_member_integer(writer, "end", report_duration_ns(page->database));
     write_absent(page, "no_allocations", has_allocations(page->database));
+    write_absent(page, "no_parts", report_keeps_allocations(page->database, NULL));
     write_absent(page, "no_events", report_keeps_events(page->database));
     write_domains(page);
     page_write_processes(page);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lines of source code, read while the page is made. A database may come from anybody and name any file: only what is
- * called as source code is goes into a page, which may be sent on. A file that was changed after the recording began
- * does not have the lines that ran.
+ * named as source code is goes into a page, which may be sent on. A file that was changed or put in place after the
+ * recording began does not have the lines that ran; where a trace does not say when it began, no file is known to.
  */
 #include "analysis/page/page_writer.h"
 
@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,8 +44,8 @@ static FILE *source_open(const char *path, int64_t began_ns)
         return NULL;
     }
     const bool is_good = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
-                         status.st_size <= FILE_BYTES_MAX &&
-                         (began_ns == 0 || (int64_t)status.st_mtim.tv_sec <= began_ns / 1000000000);
+                         status.st_size <= FILE_BYTES_MAX && (int64_t)status.st_mtim.tv_sec <= began_ns / 1000000000 &&
+                         (int64_t)status.st_ctim.tv_sec <= began_ns / 1000000000;
     FILE *file = is_good ? fdopen(descriptor, "r") : NULL;
     if (file == NULL) {
         close(descriptor);
@@ -52,40 +53,29 @@ static FILE *source_open(const char *path, int64_t began_ns)
     return file;
 }
 
-/* The next line without its end; what does not fit is passed over. */
-static bool source_line(FILE *file, char text[LINE_BYTES])
-{
-    if (fgets(text, LINE_BYTES, file) == NULL) {
-        return false;
-    }
-    const size_t bytes = strcspn(text, "\n");
-    int letter = text[bytes] == '\n' ? '\n' : '\0';
-    while (letter != '\n' && letter != EOF) {
-        letter = getc(file);
-    }
-    text[bytes] = '\0';
-    return true;
-}
-
 static void write_around(struct page_writer *writer, FILE *file, const char *path, int64_t line)
 {
-    char text[LINE_BYTES];
     const int64_t first = line > AROUND ? line - AROUND : 1;
+    char *text = NULL;
+    size_t capacity = 0;
     int64_t number = 1;
-    while (number < first && source_line(file, text)) {
-        number++;
+    for (; number <= line + AROUND && getline(&text, &capacity, file) >= 0; number++) {
+        if (number == first) {
+            page_open(writer, '[');
+            page_name(writer, path);
+            page_integer(writer, line);
+            page_integer(writer, first);
+        }
+        if (number >= first) {
+            text[strcspn(text, "\n")] = '\0';
+            text[strnlen(text, LINE_BYTES)] = '\0';
+            page_text(writer, text);
+        }
     }
-    if (number < first || !source_line(file, text)) {
-        return;
+    if (number > first) {
+        page_close(writer, ']');
     }
-    page_open(writer, '[');
-    page_name(writer, path);
-    page_integer(writer, line);
-    page_integer(writer, first);
-    do {
-        page_text(writer, text);
-    } while (number++ < line + AROUND && source_line(file, text));
-    page_close(writer, ']');
+    free(text);
 }
 
 void source_write(struct database *database, struct page_writer *writer, const struct page_stacks *stacks)

@@ -63,6 +63,9 @@ static uint32_t spans_find_row(struct spans *spans, const struct page_allocation
     if (spans->row_count >= SPANS_ROWS_MAX && callsite != REST) {
         return spans_find_row(spans, allocation, thread, REST);
     }
+    if (spans->row_count >= 2 * SPANS_ROWS_MAX) {
+        return (uint32_t)spans->row_count - 1; /* only a damaged file has that many threads */
+    }
     map_put(&spans->row_numbers, hash, spans->row_count);
     spans->rows = memory_grow(spans->rows, &spans->row_capacity, spans->row_count, sizeof(spans->rows[0]));
     spans->rows[spans->row_count] = (struct spans_row){
@@ -86,6 +89,11 @@ static struct spans_cell *find_cell(struct spans *spans, uint32_t row, size_t mo
 static int64_t sum_wrapping(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a + (uint64_t)b); /* a damaged file may hold any numbers */
+}
+
+static int64_t difference_wrapping(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
 }
 
 void spans_add(void *spans_untyped, const struct page_allocation *allocation)
@@ -120,7 +128,7 @@ void spans_finish(struct spans *spans)
         int64_t live = 0;
         row->cells_begin = i;
         for (; i < spans->cell_count && &spans->rows[spans->cells[i].row] == row; i++) {
-            live = sum_wrapping(live, sum_wrapping(spans->cells[i].made, -spans->cells[i].freed));
+            live = sum_wrapping(live, difference_wrapping(spans->cells[i].made, spans->cells[i].freed));
             row->live_most = live > row->live_most ? live : row->live_most;
         }
         row->cells_end = i;
@@ -216,6 +224,7 @@ static bool *choose_rows(const struct spans *spans)
 /* Where a call site is in the tree of all stacks: its innermost frame, and that of the user's line. */
 struct spans_place {
     uint32_t leaf, line; /* call_tree_source */
+    bool is_import;
 };
 
 struct spans_places {
@@ -243,7 +252,8 @@ static void places_add(void *places_untyped, int64_t callsite)
     map_put(&places->of_callsite, (uint64_t)callsite, places->count);
     places->items = memory_grow(places->items, &places->capacity, places->count, sizeof(places->items[0]));
     places->items[places->count++] =
-        (struct spans_place){call_tree_source(stacks, node, line, false), call_tree_source(stacks, node, line, true)};
+        (struct spans_place){call_tree_source(stacks, node, line, false), call_tree_source(stacks, node, line, true),
+                             call_tree_is_import(stacks, node)};
 }
 
 /* Of the rows that are shown, and of the blocks of the maps. */
@@ -284,12 +294,6 @@ uint32_t page_leaf(const struct spans_places *places, int64_t callsite)
 {
     const uint64_t found = map_find(&places->of_callsite, (uint64_t)callsite);
     return found != MAP_NONE ? places->numbers[places->items[found].leaf] - 1 : 0;
-}
-
-static uint32_t page_line(const struct spans_places *places, int64_t callsite)
-{
-    const uint64_t found = map_find(&places->of_callsite, (uint64_t)callsite);
-    return found != MAP_NONE ? places->numbers[places->items[found].line] - 1 : 0;
 }
 
 static void write_new_frames(struct page_writer *writer, const struct spans_places *places, struct page_stacks *stacks,
@@ -350,15 +354,25 @@ static void write_threads(struct page_writer *writer, struct database *database)
     page_close(writer, ']');
 }
 
-static void write_row(struct page_writer *writer, const struct spans *spans, const struct spans_row *row, uint32_t leaf,
-                      uint32_t line)
+/* The place of a call site, by the page's numbers; of a rest the root. */
+static void write_place(struct page_writer *writer, const struct spans_places *places, int64_t callsite)
+{
+    const uint64_t found = places != NULL ? map_find(&places->of_callsite, (uint64_t)callsite) : MAP_NONE;
+    const struct spans_place place = found != MAP_NONE ? places->items[found] : (struct spans_place){0, 0, false};
+    page_integer(writer, found != MAP_NONE ? places->numbers[place.leaf] - 1 : 0);
+    page_integer(writer, found != MAP_NONE ? places->numbers[place.line] - 1 : 0);
+    page_integer(writer, place.is_import ? 1 : 0);
+}
+
+/* `places`: NULL of a rest. */
+static void write_row(struct page_writer *writer, const struct spans *spans, const struct spans_row *row,
+                      const struct spans_places *places)
 {
     page_integer(writer, row->domain);
     page_integer(writer, row->process_id);
     page_integer(writer, row->device);
     page_integer(writer, row->thread);
-    page_integer(writer, leaf);
-    page_integer(writer, line);
+    write_place(writer, places, row->callsite);
     page_integer(writer, row->left);
     page_integer(writer, (int64_t)(row->cells_end - row->cells_begin));
     int64_t before = 0;
@@ -371,24 +385,33 @@ static void write_row(struct page_writer *writer, const struct spans *spans, con
     }
 }
 
-static bool is_of_same(const struct spans_row *a, const struct spans_row *b, bool is_of_thread)
+/* What a rest is put together by. */
+enum rest_of {
+    REST_OF_THREAD,
+    REST_OF_PROCESS,
+    REST_OF_DOMAIN,
+    REST_OF_ALL, /* only a damaged file has that many domains */
+};
+
+static bool is_of_same(const struct spans_row *a, const struct spans_row *b, enum rest_of of)
 {
-    return a->domain == b->domain && a->device == b->device && a->process_id == b->process_id &&
-           (!is_of_thread || a->thread == b->thread);
+    return of == REST_OF_ALL || (a->domain == b->domain && a->device == b->device &&
+                                 (of == REST_OF_DOMAIN || (a->process_id == b->process_id &&
+                                                           (of == REST_OF_PROCESS || a->thread == b->thread))));
 }
 
-/* All rows of a thread, or of a process, in a domain that are not shown, as one; from the first of them on. They count
- * as shown then. */
+/* All rows of the same that are not shown, as one; from the first of them on. They count as shown then. */
 static void spans_write_rest(struct page_writer *writer, const struct spans *spans, bool *is_shown, size_t first,
-                             bool is_of_thread)
+                             enum rest_of of)
 {
     struct spans_cell cells[LIVE_MOMENTS_MAX + 1] = {{0}};
     struct spans_row sum = spans->rows[first];
     sum.left = 0;
-    sum.thread = is_of_thread ? sum.thread : 0;
+    sum.thread = of == REST_OF_THREAD ? sum.thread : 0;
+    sum.process_id = of <= REST_OF_PROCESS ? sum.process_id : 0;
     for (size_t i = first; i < spans->row_count; i++) {
         const struct spans_row *row = &spans->rows[i];
-        if (is_shown[i] || !is_of_same(row, &sum, is_of_thread)) {
+        if (is_shown[i] || !is_of_same(row, &spans->rows[first], of)) {
             continue;
         }
         is_shown[i] = true;
@@ -407,7 +430,7 @@ static void spans_write_rest(struct page_writer *writer, const struct spans *spa
             cells[sum.cells_end++] = cell;
         }
     }
-    write_row(writer, &rest, &sum, 0, 0);
+    write_row(writer, &rest, &sum, NULL);
 }
 
 struct spans_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
@@ -426,13 +449,13 @@ struct spans_places *spans_write(const struct spans *spans, const struct address
     page_open(writer, '[');
     for (size_t i = 0; i < spans->row_count; i++) {
         if (is_shown[i]) {
-            const struct spans_row *row = &spans->rows[i];
-            write_row(writer, spans, row, page_leaf(places, row->callsite), page_line(places, row->callsite));
+            write_row(writer, spans, &spans->rows[i], places);
         }
     }
     for (size_t i = 0, rests = 0; i < spans->row_count; i++) {
         if (!is_shown[i]) {
-            spans_write_rest(writer, spans, is_shown, i, ++rests <= SPANS_RESTS_MAX);
+            const size_t of = rests++ / SPANS_RESTS_MAX;
+            spans_write_rest(writer, spans, is_shown, i, of < REST_OF_ALL ? (enum rest_of)of : REST_OF_ALL);
         }
     }
     page_close(writer, ']');

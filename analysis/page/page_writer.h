@@ -182,7 +182,7 @@ void address_maps_free(struct address_maps *maps);
 #define SPANS_ROWS_MAX 30000  /* while allocations are added: what comes after these counts as the rest */
 #define SPANS_SHOWN_MAX 6000  /* rows in the page */
 #define SPANS_CELLS_MAX 40000 /* their differences, in the page */
-#define SPANS_RESTS_MAX 256   /* of threads; what comes after these is put together by process */
+#define SPANS_RESTS_MAX 256   /* by thread; as many again by process, and by domain */
 
 /* Of a call site in a thread; callsite < 0: the rest of a domain in a thread. */
 struct spans_row {

@@ -23,13 +23,16 @@ varve.spans = (() => {
                 name: varve.data.name(packed.threads[i + 2])});
         rows = [];
         for (let i = 0; i < packed.rows.length;) {
-            const [domain, process, device, thread, leaf, line, left, count] = packed.rows.slice(i, i + 8), cells = [];
+            const [domain, process, device, thread, leaf, line, isImport, left, count] = packed.rows.slice(i, i + 9);
+            const cells = [];
             let moment = 0;
-            i += 8;
+            i += 9;
             for (let k = 0; k < count; k++, i += 3)
                 cells.push({moment: moment += packed.rows[i], made: packed.rows[i + 1], freed: packed.rows[i + 2]});
-            rows.push({domain, process, device, thread, leaf, line, left, cells});
+            rows.push({domain, process, device, thread, leaf, line, isImport: isImport === 1, left, cells});
         }
+        const used = new Set(rows.map(row => `${row.process} ${row.thread}`));
+        threads = threads.filter(thread => used.has(`${thread.process} ${thread.tid}`));
     }
 
     // Bytes of a row. A moment is its number; what happened after the last one has the next.

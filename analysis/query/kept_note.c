@@ -45,6 +45,12 @@ bool report_keeps_only_live(struct database *database)
     return keeps(database, "totals");
 }
 
+bool report_keeps_allocations(struct database *database, const char *domain)
+{
+    const bool is_short = domain == NULL || strcmp(domain, "heap") == 0 || strcmp(domain, "python") == 0;
+    return kept_events(database) < 0 && !keeps(database, "totals") && !(is_short && keeps(database, "lasting"));
+}
+
 static int64_t joined_callsites(struct database *database)
 {
     return database_integer_named(database, "SELECT value FROM stats WHERE name = ?1", "callsites_joined", 0);

@@ -79,6 +79,8 @@ struct varve_message;
 bool report_keeps_events(struct database *database);
 /// Of allocations, only those that were never freed have a row.
 bool report_keeps_only_live(struct database *database);
+/// Every allocation of the domain has a row; NULL: of each domain.
+bool report_keeps_allocations(struct database *database, const char *domain);
 /// A line of a large database: what it would have taken with totals alone. Nothing of others.
 void report_result_size(FILE *out, const struct varve_collect_result *result);
 /// A sentence without its full stop; "" if everything was kept.

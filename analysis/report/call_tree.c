@@ -82,12 +82,13 @@ const char *call_tree_words(enum call_tree_metric metric)
 
 /* ---- which part ---- */
 
-static int part_check(const struct call_tree_part *part, struct database *database, struct varve_message *message)
+static int part_check(const struct call_tree_part *part, struct database *database, const char *domain,
+                      struct varve_message *message)
 {
     static const char thread_sql[] = "SELECT count(*) FROM thread WHERE tid = ?1";
     char words[240];
     report_kept_words(words, sizeof(words), database);
-    if (words[0] != '\0') {
+    if (!report_keeps_allocations(database, domain)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "%s has not the allocations that a part needs: it has %s", database_path(database),
                                  words);
@@ -108,8 +109,9 @@ static int part_check(const struct call_tree_part *part, struct database *databa
                : VARVE_OK;
 }
 
-int call_tree_part_make(struct call_tree_part *part, struct database *database, int64_t pid, int64_t tid,
-                        const char *from, const char *to, const char *to_option, struct varve_message *message)
+int call_tree_part_make(struct call_tree_part *part, struct database *database, const char *domain, int64_t pid,
+                        int64_t tid, const char *from, const char *to, const char *to_option,
+                        struct varve_message *message)
 {
     *part = (struct call_tree_part){.pid = pid, .tid = tid, .from_ns = -1, .to_ns = -1};
     int error = pid != 0 ? selection_check_pid(database, pid, message) : VARVE_OK;
@@ -119,7 +121,7 @@ int call_tree_part_make(struct call_tree_part *part, struct database *database, 
     if (to != NULL) {
         VARVE_THEN(error, moment_parse(database, to_option, "", to, &part->to_ns, message));
     }
-    VARVE_THEN(error, part_check(part, database, message));
+    VARVE_THEN(error, part_check(part, database, domain, message));
     return error;
 }
 
@@ -142,6 +144,8 @@ static void symbols_load(struct call_tree_stacks *stacks, struct database *datab
     memset(stacks->keys, 0, stacks->symbol_limit * sizeof(*stacks->keys));
     stacks->is_plumbing = memory_resize(NULL, stacks->symbol_limit);
     memset(stacks->is_plumbing, 0, stacks->symbol_limit);
+    stacks->is_importer = memory_resize(NULL, stacks->symbol_limit);
+    memset(stacks->is_importer, 0, stacks->symbol_limit);
     struct cursor cursor;
     cursor_open(&cursor, database, sql_tree_symbols);
     while (cursor_next(&cursor)) {
@@ -149,6 +153,7 @@ static void symbols_load(struct call_tree_stacks *stacks, struct database *datab
         if (id > 0 && id < (int64_t)stacks->symbol_limit) {
             stacks->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
             stacks->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+            stacks->is_importer[id] = cursor_integer(&cursor, 4) != 0;
             if (cursor_integer(&cursor, 3) != 0 && !stacks->all_frames) {
                 mark_load(stacks, (uint32_t)id);
             }
@@ -187,18 +192,21 @@ static uint32_t find_source(struct call_tree_stacks *stacks, uint32_t parent, ui
     return number;
 }
 
-/* The keys of the frames that stack nodes refer to, by id. */
-static uint32_t *call_tree_read_frames(const struct call_tree_stacks *stacks, struct database *database, int64_t limit)
+/* The keys of the frames that stack nodes refer to, by id, and whether they are of Python's import system. */
+static uint32_t *call_tree_read_frames(const struct call_tree_stacks *stacks, struct database *database, int64_t limit,
+                                       bool *is_import)
 {
     uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
     memset(keys, 0, (size_t)limit * sizeof(*keys));
     struct cursor cursor;
+    memset(is_import, 0, (size_t)limit);
     cursor_open(&cursor, database, "SELECT id, symbol_id FROM stack_frame");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
         if (id > 0 && id < limit && symbol > 0 && symbol < (int64_t)stacks->symbol_limit) {
             keys[id] = stacks->keys[symbol];
+            is_import[id] = stacks->is_importer[symbol];
         }
     }
     cursor_close(&cursor);
@@ -210,7 +218,10 @@ static void nodes_load(struct call_tree_stacks *stacks, struct database *databas
 {
     stacks->node_limit = database_number_limit(database, "stack_node_row");
     int64_t frame_limit = database_number_limit(database, "stack_frame");
-    uint32_t *frames = call_tree_read_frames(stacks, database, frame_limit);
+    bool *is_import = memory_resize(NULL, (size_t)frame_limit);
+    uint32_t *frames = call_tree_read_frames(stacks, database, frame_limit, is_import);
+    stacks->is_import = memory_resize(NULL, (size_t)stacks->node_limit);
+    memset(stacks->is_import, 0, (size_t)stacks->node_limit);
     stacks->nodes = memory_resize(NULL, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
     memset(stacks->nodes, 0, (size_t)stacks->node_limit * sizeof(*stacks->nodes));
     struct cursor cursor;
@@ -221,12 +232,15 @@ static void nodes_load(struct call_tree_stacks *stacks, struct database *databas
         int64_t frame = cursor_integer(&cursor, 2);
         uint32_t key = frame > 0 && frame < frame_limit ? frames[frame] : NO_FRAME;
         if (id > 0 && id < stacks->node_limit) {
+            const bool has_import = parent > 0 && parent < id && stacks->is_import[parent];
+            stacks->is_import[id] = has_import || (frame > 0 && frame < frame_limit && is_import[frame]);
             uint32_t caller = parent > 0 && parent < id ? stacks->nodes[parent] : ROOT;
             stacks->nodes[id] = key != NO_FRAME ? find_source(stacks, caller, key) : caller;
         }
     }
     cursor_close(&cursor);
     free(frames);
+    free(is_import);
 }
 
 void call_tree_stacks_load(struct call_tree_stacks *stacks, struct database *database, bool all_frames)
@@ -242,6 +256,8 @@ void call_tree_stacks_free(struct call_tree_stacks *stacks)
     map_free(&stacks->numbers);
     free(stacks->keys);
     free(stacks->is_plumbing);
+    free(stacks->is_importer);
+    free(stacks->is_import);
     free(stacks->sources);
     free(stacks->nodes);
     free(stacks->callsites);
@@ -358,6 +374,11 @@ uint32_t call_tree_source(struct call_tree_stacks *stacks, int64_t node, int64_t
         .source = node > 0 && node < stacks->node_limit ? stacks->nodes[node] : ROOT,
         .key = user_symbol > 0 && user_symbol < (int64_t)stacks->symbol_limit ? stacks->keys[user_symbol] : NO_FRAME};
     return call_tree_place(stacks, &callsite, is_inverted);
+}
+
+bool call_tree_is_import(const struct call_tree_stacks *stacks, int64_t node)
+{
+    return node > 0 && node < stacks->node_limit && stacks->is_import[node];
 }
 
 uint32_t call_tree_source_caller(const struct call_tree_stacks *stacks, uint32_t source, uint32_t *symbol_out)

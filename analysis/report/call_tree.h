@@ -41,6 +41,8 @@ struct call_tree_callsite;
 struct call_tree_stacks {
     uint32_t *keys;    /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
     bool *is_plumbing; /* likewise */
+    bool *is_importer; /* likewise: a frame of Python's import system */
+    bool *is_import;   /* by stack_node.id: it, or one of its callers, is such a frame */
     size_t symbol_limit;
     uint32_t mark, mark_count; /* of left-out frames: their key, and how many there are; 0: none, or all_frames */
     struct call_tree_source *sources;
@@ -123,6 +125,8 @@ void call_tree_stacks_free(struct call_tree_stacks *stacks);
 /// Where trees have a call site of that stack_node.id and user's line (symbol.id; 0: it has none), as a number.
 /// Inverted trees begin with the user's line, from which it goes outwards. Callers have smaller numbers; 0 is the root.
 uint32_t call_tree_source(struct call_tree_stacks *stacks, int64_t node, int64_t user_symbol, bool is_inverted);
+/// Was a stack_node.id's memory allocated while Python imported a module?
+bool call_tree_is_import(const struct call_tree_stacks *stacks, int64_t node);
 /// The number of the caller; `*symbol_out`: symbol.id of the frame itself, 0: a call site without a stack.
 uint32_t call_tree_source_caller(const struct call_tree_stacks *stacks, uint32_t source, uint32_t *symbol_out);
 struct cursor;
@@ -140,8 +144,9 @@ const char *call_tree_words(enum call_tree_metric metric);
 /// The part of --pid, --thread, --from and --to; NULL and 0: not given. `to_option`: what the last is called. Errors:
 /// VARVE_ERROR_INVALID (no moment, or the second is before the first), NOT_FOUND (no such process, thread or event, or
 /// the recording was over by then), UNSUPPORTED (its allocations were not kept).
-int call_tree_part_make(struct call_tree_part *part, struct database *database, int64_t pid, int64_t tid,
-                        const char *from, const char *to, const char *to_option, struct varve_message *message);
+int call_tree_part_make(struct call_tree_part *part, struct database *database, const char *domain, int64_t pid,
+                        int64_t tid, const char *from, const char *to, const char *to_option,
+                        struct varve_message *message);
 /// Nodes of all subtrees that are not in the tree, and what they have.
 size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES]);
 

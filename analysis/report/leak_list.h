@@ -44,7 +44,7 @@ struct leak_query {
     const char *domain;         /* NULL: heap, and python where the recording has it, each line in one of them */
     int64_t pid, top;           /* 0: all processes */
     const char *at, *from, *to; /* NULL: the default */
-    const char *suppress;       /* a file; NULL: that of the configuration folder only */
+    const char *suppress;       /* a file; NULL: the settings of the user only */
     bool is_all;                /* lines of score 0.00 too */
 };
 

@@ -131,7 +131,9 @@ SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_n
 
 -- statement sql_tree_symbols
 SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2, function GLOB
-    '…*frame* …' AND file IS NULL AND module IS NULL FROM symbol WHERE id > 0 ORDER BY id
+    '…*frame* …' AND file IS NULL AND module IS NULL,
+    is_python AND (file GLOB '<frozen importlib*' OR file GLOB '*/importlib/_bootstrap*')
+    FROM symbol WHERE id > 0 ORDER BY id
 
 -- statement sql_diff_frames
 SELECT s.field, s.text_a, s.text_b, '' FROM detail d JOIN stack_difference s ON s.a = d.a AND s.b = d.b WHERE
@@ -312,7 +314,7 @@ WITH marked AS (
             a.alloc_ns <= ?5 AND coalesce(a.free_ns > ?5, 1)) AS is_at,
         a.alloc_ns <= iif(?5 < 0, m.at_ns, ?5) AND coalesce(a.free_ns > iif(?5 < 0, m.at_ns, ?5), 1) AS is_left
     FROM allocation a
-        CROSS JOIN (SELECT peak_seq AS seq FROM total WHERE domain = ?1 ORDER BY peak_bytes DESC LIMIT 1) p
+        LEFT JOIN (SELECT device, peak_seq AS seq FROM total WHERE domain = ?1) p ON p.device = coalesce(a.device, 0)
         LEFT JOIN leak_moment m ON m.process_id = a.process_id
     WHERE a.domain = (SELECT d.code FROM domain d WHERE d.name = ?1) AND (?3 = 0 OR a.tid = ?3)
         AND (?2 = 0 OR a.process_id IN (SELECT id FROM process WHERE pid = ?2)))

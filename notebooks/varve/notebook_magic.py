@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import argparse
 import html
 import os
 import shlex
@@ -41,23 +42,21 @@ class CellReport:
 
 def _run(*words: str) -> str:
     done = subprocess.run([find_command(), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          errors="replace")
+                          errors="replace", env={**os.environ, "VARVE_CONFIG": ""})
     if done.returncode != 0:
         raise RecordingError(done.stderr.strip() or f"varve {words[0]} ended with exit status {done.returncode}")
     return done.stdout
 
 
 def _cell_recording(line: str, folder: str) -> Recording:
-    """The words after %%varve: -o DB, and options of `varve attach`."""
-    words, path, given = shlex.split(line), os.path.join(folder, "cell.db"), False
-    options = []
-    while words:
-        word = words.pop(0)
-        if word in ("-o", "--output") and words:
-            path, given = words.pop(0), True
-        else:
-            options.append(word)
-    return record(path, force=not given, options=options)
+    """The words after %%varve: -o DB, and options of `varve attach`. ValueError: they can't be read."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-o", "--output")
+    try:
+        known, options = parser.parse_known_args(shlex.split(line))
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error)) from None
+    return record(known.output or os.path.join(folder, "cell.db"), force=known.output is None, options=options)
 
 
 def run_cell(shell: Any, line: str, cell: str) -> CellReport | None:
@@ -75,4 +74,9 @@ def run_cell(shell: Any, line: str, cell: str) -> CellReport | None:
 
 def load_ipython_extension(shell: Any) -> None:
     """What %load_ext varve calls."""
-    shell.register_magic_function(lambda line, cell: run_cell(shell, line, cell), "cell", "varve")
+    def varve(line: str, cell: str) -> CellReport | None:
+        """%%varve [-o DB] [options of `varve attach`]: record the cell, and show the report of what it allocated.
+        With -o the database is kept."""
+        return run_cell(shell, line, cell)
+
+    shell.register_magic_function(varve, "cell", "varve")

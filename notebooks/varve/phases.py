@@ -29,6 +29,19 @@ class _Record(ctypes.Structure):
                 ("pool", ctypes.c_uint16), ("device", ctypes.c_uint8), ("cause", ctypes.c_uint8)]
 
 
+def _recorder_library() -> ctypes.PyDLL | None:
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        path = next((line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libvarve_preload.so" in line), None)
+    if path is None:
+        return None
+    path = path.removesuffix(" (deleted)")  # replaced by an upgrade; the loader knows it by the old name
+    library = ctypes.PyDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)  # holds the GIL, whose frames it reads
+    library.varve_records_wanted.restype = ctypes.c_bool
+    library.varve_callsite_here.restype = ctypes.c_uint32
+    library.varve_emit_record.restype = None
+    return library
+
+
 class _Recorder:
     """libvarve_preload.so, once it is in this process."""
 
@@ -40,15 +53,10 @@ class _Recorder:
         now = time.monotonic_ns()
         if self.library is None and now - self.looked_ns >= _LOOK_NS:
             self.looked_ns = now
-            with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-                path = next((line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libvarve_preload.so" in line),
-                            None)
-            if path is not None:
-                library = ctypes.PyDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)  # holds the GIL, whose frames it reads
-                library.varve_records_wanted.restype = ctypes.c_bool
-                library.varve_callsite_here.restype = ctypes.c_uint32
-                library.varve_emit_record.restype = None
-                self.library = library
+            try:
+                self.library = _recorder_library()
+            except OSError:  # no /proc, or a recorder that is there but can't be called: nobody records
+                pass
         return self.library
 
     def emit(self, kind: int, name: str) -> None:
@@ -56,7 +64,7 @@ class _Recorder:
         if library is None or not library.varve_records_wanted(ctypes.c_uint(0xffffffff)):
             return
         record = _Record(tag=kind << 8, callsite=library.varve_callsite_here())
-        for at, letter in enumerate(name.encode("ascii", "replace")[:_NAME_BYTES]):
+        for at, letter in enumerate(str(name).encode("ascii", "replace")[:_NAME_BYTES]):
             record.name[at] = letter if 0x20 <= letter <= 0x7e else 0x3f
         library.varve_emit_record(ctypes.byref(record))
 

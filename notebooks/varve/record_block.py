@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 _PR_SET_PTRACER = 0x59616d61  # of prctl(2)
+_ANY_PROCESS = ctypes.c_ulong(-1).value
 _BEGUN = "varve: recording process "  # the line that `varve attach` says once it records
 
 _lock = threading.Lock()
@@ -51,7 +52,7 @@ class Recording:
     def __enter__(self) -> Recording:
         global _current
         with _lock:
-            if _current is not None:
+            if _current is not None and _current._pid == os.getpid():
                 raise RecordingError(f"{self.path}: this process is being recorded into {_current.path}: one recording "
                                      "at a time")
             _current, self._pid = self, os.getpid()
@@ -109,7 +110,10 @@ class Recording:
 
     def peak(self) -> dict[str, int]:
         """varve.peak() of this recording, which may still be going on."""
-        return peak() if self is _current else peak(self.path)
+        return peak() if self._is_under_way() else peak(self.path)
+
+    def _is_under_way(self) -> bool:
+        return self is _current and self._pid == os.getpid()  # a fork child has a copy of us
 
     def open(self) -> Trace:
         """The database, by varve.open()."""
@@ -117,7 +121,7 @@ class Recording:
         return Trace(self.path)
 
     def __repr__(self) -> str:
-        return f"<varve.Recording {self.path}{': under way' if self is _current else ''}>"
+        return f"<varve.Recording {self.path}{': under way' if self._is_under_way() else ''}>"
 
 
 def record(path: str | os.PathLike[str], *, native: bool = True, keep: str | None = None, torch: bool = False,
@@ -136,7 +140,8 @@ def record(path: str | os.PathLike[str], *, native: bool = True, keep: str | Non
     words = [] if native else ["--stacks", "python"]
     words += [] if keep is None else ["--keep", keep]
     words += ["--torch"] * torch + ["--force"] * force
-    return Recording(os.fsdecode(path), [*words, *options])
+    words += [word for word in options if word not in ("-q", "--quiet")]  # the block begins when `varve attach` says so
+    return Recording(os.path.abspath(os.fsdecode(path)), words)
 
 
 def peak(path: str | os.PathLike[str] | None = None) -> dict[str, int]:
@@ -158,11 +163,13 @@ def peak(path: str | os.PathLike[str] | None = None) -> dict[str, int]:
 def _start(*words: str) -> subprocess.Popen[str]:
     """A command of varve that traces this process, and is no part of the program. RecordingError: there is none."""
     command = [find_command(), *words]
+    _allow_tracing_by(_ANY_PROCESS)  # it may look at us before we know its number
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True, errors="replace", env=_environment(),
                                    start_new_session=True)  # Ctrl-C ends the block, which ends the recording
     except OSError as error:
+        _allow_tracing_by(0)
         raise RecordingError(f"{command[0]}: {error.strerror}: VARVE names the command, if it is not in PATH") from None
     _allow_tracing_by(process.pid)
     return process

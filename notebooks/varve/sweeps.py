@@ -82,7 +82,8 @@ def _run(program: str, words: list[str], path: str, setting: dict[str, Any], tim
         if setting[name] is not None:
             arguments += [option, str(setting[name])]
     try:
-        done = subprocess.run([*arguments, path], capture_output=True, text=True, errors="replace", timeout=timeout)
+        done = subprocess.run([*arguments, path], capture_output=True, text=True, errors="replace", timeout=timeout,
+                              env={**os.environ, "VARVE_CONFIG": ""})  # all options are said here
         if done.returncode != 0:
             return [{**labels, "error": (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]}]
         found = json.loads(done.stdout)

@@ -175,6 +175,18 @@ def test_fails():
             "@LIMIT", "@pytest.mark.limit_memory('90 MB')"))
         self.assertEqual(self.table(limited), table)
 
+    def test_expected_to_fail(self):
+        """A limit that breaks is as good a failure as any."""
+        suite = "import pytest\n" + "".join(f"""
+@pytest.mark.limit_memory("1 MB")
+@pytest.mark.xfail(strict={is_strict})
+def test_{name}_{is_strict}():
+    bytearray({size})
+""" for is_strict in (False, True) for name, size in (("breaks", 5 << 20), ("holds", 5)))
+        out, cases = self.pytest(suite=suite, status=1)
+        self.assertIn("1 failed, 2 xfailed, 1 xpassed", out)
+        self.assertIsNotNone(cases["test_holds_True"].find("failure"))
+
     def test_that_is_recorded_already(self):
         """Then there is no table, and the reason."""
         self.write("test_suite.py", "def test_plain(): pass\n")

@@ -76,6 +76,19 @@ class Blocks(BlockCase):
         self.assertEqual(unrecorded, 0)
         self.assertIn("records nothing, nor is it recorded", refused)
 
+    def test_program_that_changes_its_folder(self):
+        """A relative path is of where the block began; what `varve attach` would not say, the block needs."""
+        path, heap = self.python("""
+            import os
+            os.chdir(os.path.dirname(path))
+            with varve.record(os.path.basename(path), options=["-q"]) as recording:
+                os.chdir("/")
+                kept = bytearray(SIZE)
+            print(json.dumps([recording.path, recording.peak()["heap"]]))
+            """)[0]
+        self.assertEqual(os.path.realpath(path), os.path.realpath(self.path))
+        self.assertGreaterEqual(heap, SIZE)
+
     def test_error_inside(self):
         """It is the program's, and the database is there."""
         said = self.python("""
@@ -214,7 +227,7 @@ class Cells(recording.AttachCase):
         _, shown = self.ipython((f"-o {self.path} --keep totals", f"kept = bytearray({SIZE})"))
         self.assertIn("nothing lost", shown["text/plain"])
         self.assertEqual(self.one("SELECT value FROM meta WHERE key = 'keep'"), "totals")
-        said, shown = self.ipython((f"-o {self.path}", "print('ran')"))
+        said, shown = self.ipython((f"--output={self.path}", "print('ran')"))
         self.assertIn("exists already", said)
         self.assertIsNone(shown)
         self.assertNotIn("ran", said)

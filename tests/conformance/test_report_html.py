@@ -343,14 +343,9 @@ class TestParts(PageCase):
         self.assertIn("of the whole recording", self.page.run("return varve.flame.note.textContent"))
 
     def imports(self):
-        """Call sites whose stack has a module that a line of Python has brought to run."""
-        stacks = {}
-        for site, function, file in self.sql("""SELECT callsite_id, function, file FROM frame
-                WHERE is_python AND user_rank > 2 ORDER BY callsite_id, depth"""):
-            stacks.setdefault(site, []).append((function, file))
-        return {site for site, stack in stacks.items()
-                if any(function == "<module>" and not caller[1].endswith("runpy.py")
-                       for (function, _), caller in zip(stack, stack[1:]))}
+        """Call sites whose stack has frames of Python's import system."""
+        return {site for site, in self.sql("""SELECT DISTINCT callsite_id FROM frame WHERE is_python
+            AND (file LIKE '<frozen importlib%' OR file LIKE '%/importlib/\\_bootstrap%' ESCAPE '\\')""")}
 
     def test_without_imports(self):
         self.page.choose("#flame-metric", "allocated")

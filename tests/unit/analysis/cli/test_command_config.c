@@ -60,6 +60,7 @@ TEST_WITH(test_kinds_of_options, test_folder_small_setup, test_folder_teardown)
     make_folders("[leaks]\njson = yes\ntop = 3\n[record]\ntorch = observe\ncuda = no\nmax-size = 2 GB\nkeep = totals\n",
                  "[leaks]\njson = no\n[report]\ntimeout = 2.5\n");
     EXPECT(0, "leaks small.db", "{\"");
+    EXPECT(0, "leaks --json=no small.db", "!{\"");
     assert_int_equal(chdir("project"), 0);
     EXPECT(0, "leaks ../small.db", "!{\"");
     EXPECT(0, "config", "torch = observe");
@@ -101,6 +102,8 @@ TEST_WITH(test_what_is_wrong, test_folder_small_setup, test_folder_teardown)
     long_line[sizeof(long_line) - 2] = '\n';
     long_line[sizeof(long_line) - 1] = '\0';
     write_text("wrong", long_line);
-    EXPECT(2, "config", "or too long");
+    EXPECT(2, "config", ":2: the line is too long");
+    write_text("wrong", "[report]\n  top = 3 ; rows\n  hide = one*\n  hide = two*\n");
+    EXPECT(0, "config", "hide = two*");
     assert_int_equal(unsetenv("VARVE_CONFIG"), 0);
 }

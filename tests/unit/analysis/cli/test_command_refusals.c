@@ -31,7 +31,7 @@ static const char *const refusals[][2] = {
     {"help nosuch", "there is no command 'nosuch'"},
     {"record --cuda=observe", "one of replace"},
     {"record --torch=replace", "one of observe"},
-    {"record --cupti=yes", "takes no value"},
+    {"record --cupti=maybe", "must be yes or no"},
     {"record --overflow=never", "spill, block, drop"},
     {"record --ring-size=5000 true", "power of two"},
     /* selections */
