@@ -6,8 +6,10 @@
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/base/output_file.h"
 #include "analysis/base/progress.h"
 #include "analysis/base/terminal.h"
+#include "analysis/page/page.h"
 #include "analysis/query/database.h"
 #include "analysis/report/diff_events.h"
 #include "analysis/report/diff_events_print.h"
@@ -17,16 +19,19 @@
 #include "base/error.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define EXIT_STATUS_DIFFERS 1
 #define METRIC_DEFAULT (-1)
+#define STDOUT "-"
 
 struct values {
     int64_t top, frames, limit;
     const char *domain, *from, *to;
     int64_t width;
     int by, metric;
-    bool full_names, all, json, events, tables, quiet;
+    bool full_names, all, json, events, tables, quiet, no_source, force;
+    const char *html;
 };
 
 static const struct values defaults = {.top = 10, .frames = -1, .limit = 20, .metric = METRIC_DEFAULT};
@@ -54,6 +59,14 @@ static const struct option_spec options[] = {
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
+    {"html", 0, OPTION_TEXT, "FILE",
+     "the page of B, as of varve report --html, with what A had: curves, lines, and a flame graph of what is more and "
+     "what is less; - is standard output",
+     offsetof(struct values, html), 0, 0, NULL},
+    {"no-source", 0, OPTION_FLAG, NULL, "with --html: without source code", offsetof(struct values, no_source), 0, 0,
+     NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "with --html: replace FILE if it exists", offsetof(struct values, force), 0, 0,
+     NULL},
     {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events), 0, 0,
      NULL},
     {"limit", 0, OPTION_INTEGER, "N", "with --events: differences listed (default 20)", offsetof(struct values, limit),
@@ -171,6 +184,53 @@ static int run_growth(struct command_context *context, const struct values *valu
     return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
 
+/* ---- --html ---- */
+
+struct page_of_two {
+    struct growth lines, stacks;
+    struct progress *progress;
+    bool has_source;
+};
+
+static int write_page_of_two(const void *two_untyped, FILE *out, struct varve_message *message)
+{
+    const struct page_of_two *two = two_untyped;
+    const struct page_before before = {&two->lines, &two->stacks};
+    int error = page_write(out, two->lines.b.database, &before, two->has_source, two->progress, message);
+    VARVE_THEN(error, growth_error(&two->lines, message));
+    VARVE_THEN(error, growth_error(&two->stacks, message));
+    return error;
+}
+
+static int run_page(struct command_context *context, const struct values *values, struct database *a,
+                    struct database *b)
+{
+    const struct growth whole = {.a = {.database = a, .seq = -1}, .b = {.database = b, .seq = -1}};
+    const bool is_file = strcmp(values->html, STDOUT) != 0;
+    struct progress progress;
+    struct page_of_two two = {whole, whole, &progress, !values->no_source};
+    two.stacks.options.by = DIFF_BY_STACK;
+    struct varve_message message = {""};
+    const char *const inputs[] = {database_path(a), database_path(b)};
+    int error = page_check(&message);
+    if (is_file) {
+        VARVE_THEN(error, output_check(values->html, values->force, inputs, 2, &message));
+    }
+    command_progress(context, &progress, false);
+    VARVE_THEN(error, growth_compare(&two.lines, &progress, &message));
+    VARVE_THEN(error, growth_compare(&two.stacks, &progress, &message));
+    if (error == VARVE_OK) {
+        context->is_exact = !is_file;
+        error = is_file ? output_file(values->html, values->force, write_page_of_two, &two, &message)
+                        : write_page_of_two(&two, context->out, &message);
+    }
+    database_on_progress(b, NULL, NULL);
+    progress_end(&progress);
+    growth_close(&two.lines);
+    growth_close(&two.stacks);
+    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
 /* What is wrong with the options, NULL if nothing is. */
 static const char *command_diff_check_values(const struct values *values, int operands)
 {
@@ -180,6 +240,12 @@ static const char *command_diff_check_values(const struct values *values, int op
     }
     if ((values->quiet || values->tables) && !values->events) {
         return "--quiet and --tables go with --events";
+    }
+    if (values->html != NULL && (values->json || values->events || operands == 1)) {
+        return values->json ? "--html and --json exclude each other" : "--html is of what two whole databases had";
+    }
+    if ((values->no_source || values->force) && values->html == NULL) {
+        return "--no-source and --force go with --html";
     }
     if (values->events && has_marks) {
         return "--events compares two whole databases: no --from, no --to";
@@ -213,8 +279,9 @@ static int command_diff_run(struct command_context *context, const void *values_
         database_close(a);
         return command_fail(context, "%s", message.text);
     }
-    int status =
-        values->events ? run_events(context, values, a, b) : run_growth(context, values, a, b, operands->count == 1);
+    const int status = values->html != NULL ? run_page(context, values, a, b)
+                       : values->events     ? run_events(context, values, a, b)
+                                            : run_growth(context, values, a, b, operands->count == 1);
     database_close(a);
     database_close(b);
     return status;
@@ -236,6 +303,7 @@ const struct command command_diff = {
     .examples = "  varve diff before.db after.db\n"
                 "  varve diff --metric leaked --top 5 before.db after.db\n"
                 "  varve diff --from 10s --to 60s server.db        # what grew meanwhile\n"
+                "  varve diff --html diff.html before.db after.db\n"
                 "  varve diff --events trace.db import.db\n",
     .options = options,
     .reads_database = true,

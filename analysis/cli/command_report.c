@@ -75,7 +75,7 @@ struct page_source {
 static int write_page(const void *source_untyped, FILE *out, struct varve_message *message)
 {
     const struct page_source *source = source_untyped;
-    return page_write(out, source->database, source->has_source, source->progress, message);
+    return page_write(out, source->database, NULL, source->has_source, source->progress, message);
 }
 
 static int answer_page(struct command_context *context, struct database *database, const struct values *values,

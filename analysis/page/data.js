@@ -30,6 +30,29 @@ varve.data = (() => {
         };
     }
 
+    // Frames of all stacks of the page, five values each. Those that only the recording before has come last; of each
+    // of its frames `ofGone` has the number, which is that of an equal one.
+    let frames = null;
+    const ofGone = [];
+    function allFrames() {
+        if (frames)
+            return frames;
+        const before = part("before"), numbers = new Map();
+        frames = [...part("flame"), part("spans"), before && before.after].filter(one => one)
+            .flatMap(one => one.new_frames);
+        for (let i = 0; before && i < frames.length; i += 5)
+            numbers.set(frames.slice(i, i + 5).join(), i / 5);
+        for (let i = 0; before && i < before.gone.new_frames.length; i += 5) {
+            const frame = before.gone.new_frames.slice(i, i + 5), key = frame.join();
+            if (!numbers.has(key)) {
+                numbers.set(key, frames.length / 5);
+                frames.push(...frame);
+            }
+            ofGone.push(numbers.get(key));
+        }
+        return frames;
+    }
+
     // Source code around a line, as an element; null: it is not in the page.
     let sources = null;
     function source(path) {
@@ -59,5 +82,6 @@ varve.data = (() => {
         return devices.size > 1 || series.device > 0 ? `${series.domain}, GPU ${series.device}` : series.domain;
     }
 
-    return {part, sums, name, place, source, processName, domainName, seriesName};
+    return {part, sums, name, place, source, processName, domainName, seriesName, frames: allFrames,
+        frameOfGone: number => (allFrames(), ofGone[number])};
 })();

@@ -10,12 +10,18 @@ varve.flame = (() => {
 
     let trees, frames, shown, tree, root, figure, scroll, info, sourceBox, matchText, lineList;
     let isInverted = false, hovered = null, pattern = "", isDue = false;
-    const chosen = {domain: "", metric: "peak", whose: {process: 0, thread: 0}, kind: "all", hidesImports: false};
+    const chosen = {domain: "", metric: "", whose: {process: 0, thread: 0}, kind: "all", hidesImports: false};
 
     const words = {peak: "live at the peak", allocated: "allocated", leaked: "live at the end",
         temporary: "temporary allocations", moment: "live at the chosen moment",
         span: "allocated in the time that is shown", grown: "more live at the end of the time that is shown"};
     const ofWhole = ["peak", "allocated", "leaked", "temporary"];
+    const ofTime = ["moment", "span", "grown"];
+    const ofChange = ["more peak", "less peak", "more allocated", "less allocated", "more leaked", "less leaked"];
+    for (const metric of ofChange) {
+        const [sign, figure] = metric.split(" ");
+        words[metric] = `${sign} ${words[figure]} than before`;
+    }
 
     function node(frame, parent) {
         return {frame, parent, children: [], value: 0, allocations: 0, own: 0, depth: parent ? parent.depth + 1 : 0,
@@ -268,7 +274,8 @@ varve.flame = (() => {
 
     // ---- which tree ----
 
-    const isOfAll = () => chosen.whose.process === 0 && chosen.whose.thread === 0 && !chosen.hidesImports;
+    const isOfAllThreads = () => chosen.whose.process === 0 && chosen.whose.thread === 0;
+    const isOfAll = () => isOfAllThreads() && !chosen.hidesImports;
     const peakOf = (domain, device) => varve.data.part("curves").series.find(series => series.process === 0
         && series.domain === domain && series.device === device) || {};
 
@@ -299,8 +306,9 @@ varve.flame = (() => {
             found.top = found.top || unpack(found);
             return found;
         }
-        const isHidden = row => chosen.hidesImports && row.isImport;
-        const list = chosen.metric === "temporary" ? []
+        const isHidden = row => chosen.hidesImports && row.isImport, [sign, changed] = chosen.metric.split(" ");
+        const list = chosen.metric === "temporary" || ofChange.includes(chosen.metric) && !isOfAllThreads() ? []
+            : changed ? varve.spans.changed(chosen.domain, changed, sign === "more" ? 1 : -1, isHidden)
             : varve.spans.chosen(chosen.domain, chosen.whose, figureOfRows(), isHidden);
         const top = varve.spans.tree(list, isInverted, (frame, parent) => ({...node(frame, parent), leftOut: 0}));
         each(top, addSmaller);
@@ -326,13 +334,15 @@ varve.flame = (() => {
     }
 
     function describeTree() {
-        const {duration} = varve.format, {from, to} = ofWhole.includes(chosen.metric) ? {} : spanShown();
+        const {duration} = varve.format, {from, to} = ofTime.includes(chosen.metric) ? spanShown() : {};
         const when = chosen.metric === "moment" ? `live at ${duration(varve.live.chosen().time)}`
             : chosen.metric === "span" ? `allocated from ${duration(from.time)} to ${duration(to.time)}`
             : chosen.metric === "grown" ? `more live at ${duration(to.time)} than at ${duration(from.time)}, in call `
                 + "sites that have more" : words[chosen.metric];
         if (chosen.metric === "temporary" && !isOfAll())
             return "Temporary allocations are counted of the whole recording, with its imports.";
+        if (ofChange.includes(chosen.metric) && !isOfAllThreads())
+            return "Changes are those of the whole recordings, all processes and threads together.";
         if (tree.value === 0)
             return `Nothing of ${shown.domain} was ${when}.`;
         if (!shown.has_stacks)
@@ -437,7 +447,9 @@ varve.flame = (() => {
             list.querySelector("select").id = id;
             return list;
         };
-        const metrics = Object.entries(words).filter(([metric]) => whose.length > 0 || ofWhole.includes(metric));
+        const metrics = Object.entries(words).filter(([metric]) => ofTime.includes(metric) ? whose.length > 0
+            : !ofChange.includes(metric) || varve.data.part("before"));
+        chosen.metric = varve.data.part("before") ? "more peak" : "peak";
         controls(element,
             menu("flame-domain", "domain", domains.map(name => [name, name]), chosen.domain,
                 key => { chosen.domain = key; }),
@@ -469,7 +481,7 @@ varve.flame = (() => {
             "Who calls what allocates, native code and Python in one stack. Click a box to zoom into it, click it " +
             "again or press Escape for all.");
         trees = varve.data.part("flame");
-        frames = [...trees, varve.data.part("spans")].flatMap(one => one.new_frames);
+        frames = varve.data.frames();
         if (trees.length === 0) {
             absent(element, "No allocation was recorded.");
             return;
@@ -494,7 +506,7 @@ varve.flame = (() => {
     return {
         begin, note: null, matched: 0, placeOf: frame => place({frame}),
         state: () => ({domain: shown.domain, metric: shown.metric, isInverted, total: tree.value,
-            ...(ofWhole.includes(shown.metric) ? {} : {from: spanShown().from.seq, to: spanShown().to.seq}),
+            ...(ofTime.includes(shown.metric) ? {from: spanShown().from.seq, to: spanShown().to.seq} : {}),
             root: place(root).what, rootValue: root.value,
             boxes: (figure.boxes || []).map(box => ({x: box.x, y: box.y, width: box.width, what: place(box.one).what,
                 isPython: place(box.one).isPython, value: box.one.value}))}),

@@ -8,14 +8,24 @@
     const meaning = name => (varve.data.part("meta").domains.find(domain => domain.name === name)
         || {meaning: ""}).meaning;
 
+    // How much more or less than in the recording before.
+    function sinceBefore(series, before) {
+        const found = before && before.curves.series.find(other => other.process === 0
+            && other.domain === series.domain && other.device === series.device);
+        return !before ? null : make("div", {className: "more"}, !found ? "before: nothing"
+            : `before: ${bytes(found.peak)}`);
+    }
+
     function totals(element) {
+        const before = varve.data.part("before");
         const all = varve.data.part("curves").series.filter(series => series.process === 0);
         const box = make("div", {className: "totals"});
         for (const series of all)
             box.append(make("div", {className: "total", title: meaning(series.domain)},
                 make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
                 make("div", {className: "figure", title: varve.format.exactBytes(series.peak)}, bytes(series.peak)),
-                make("div", {className: "more"}, `${duration(series.peak_t)} after the start`)));
+                make("div", {className: "more"}, `${duration(series.peak_t)} after the start`),
+                sinceBefore(series, before)));
         const rss = varve.data.part("curves").rss.peak;
         if (rss > 0)
             box.append(make("div", {className: "total"}, make("div", {className: "what"}, "resident memory, at most"),
@@ -40,9 +50,10 @@
     }
 
     function run() {
-        const main = document.getElementById("main"), meta = varve.data.part("meta");
+        const main = document.getElementById("main"), meta = varve.data.part("meta"),
+            before = varve.data.part("before");
         main.replaceChildren();
-        varve.figure.view.end = Math.max(1, meta.end);
+        varve.figure.view.end = Math.max(1, meta.end, before ? before.end : 0);
         beginView();
         const parts = [["header", () => totals(document.querySelector("header"))], ["timeline", varve.timeline.begin],
             ["flame graph", varve.flame.begin],

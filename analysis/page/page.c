@@ -16,6 +16,7 @@
 #include "analysis/query/recording_header.h"
 #include "analysis/query/loss_note.h"
 #include "analysis/page/page_writer.h"
+#include "analysis/report/diff_growth.h"
 #include "analysis/report/report_leaks.h"
 #include "analysis/report/report.h"
 #include "analysis/query/line_together.h"
@@ -39,6 +40,7 @@ struct page {
     struct page_writer writer;
     struct page_stacks stacks;
     struct database *database;
+    const struct page_before *before; /* NULL: none */
     struct progress *progress;
     bool has_source;
     struct varve_message *message;
@@ -142,7 +144,7 @@ static void write_meta(struct page *page)
 
 static void write_cell(struct page_writer *writer, struct cursor *cursor, int column, char kind)
 {
-    if (cursor_is_null(cursor, column)) {
+    if (cursor_is_null(cursor, column) || cursor_name(cursor, column)[0] == '\0') {
         page_null(writer);
     } else if (kind == 't' || kind == 'p') {
         page_name(writer, cursor_text(cursor, column));
@@ -156,15 +158,14 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
 }
 
 /* Some of the rows, and how many there are. */
-static void page_write_rows(struct page *page, const struct report_section *section)
+static void page_write_rows(struct page_writer *writer, struct database *database, const struct report_section *section)
 {
-    struct page_writer *writer = &page->writer;
     page_key(writer, "rows"); /* cell after cell */
     page_open(writer, '[');
-    const int64_t shown = section->is_there == NULL || section->is_there(page->database) ? ROWS_SHOWN : 0;
+    const int64_t shown = section->is_there == NULL || section->is_there(database) ? ROWS_SHOWN : 0;
     int64_t count = 0;
     struct cursor cursor;
-    cursor_open(&cursor, page->database, section->table->sql);
+    cursor_open(&cursor, database, section->table->sql);
     cursor_bind_integer(&cursor, 1, -1);
     for (; cursor_next(&cursor); count++) {
         for (int column = 0; count < shown && section->table->kinds[column] != '\0'; column++) {
@@ -176,9 +177,8 @@ static void page_write_rows(struct page *page, const struct report_section *sect
     page_member_integer(writer, "all", count);
 }
 
-static void write_section(struct page *page, const struct report_section *section)
+static void write_section(struct page_writer *writer, struct database *database, const struct report_section *section)
 {
-    struct page_writer *writer = &page->writer;
     page_open(writer, '{');
     page_member_text(writer, "key", section->key);
     page_member_text(writer, "title", section->title);
@@ -191,16 +191,50 @@ static void write_section(struct page *page, const struct report_section *sectio
         page_text(writer, section->table->columns[i].title);
     }
     page_close(writer, ']');
-    page_write_rows(page, section);
+    page_write_rows(writer, database, section);
     page_close(writer, '}');
+}
+
+#define BEFORE_AND_AFTER                                                                                      \
+    {"bytes before", true}, {"after", true}, {"change", true}, {"allocations before", true}, {"after", true}, \
+    {                                                                                                         \
+        "change", true                                                                                        \
+    }
+
+static void write_changes(struct page_writer *writer, const struct growth *lines)
+{
+    static const struct table_column totals[] = {{"domain", false}, {"", false}, BEFORE_AND_AFTER};
+    static const struct table_column columns[] = {{"domain", false},   {"", false},     BEFORE_AND_AFTER,
+                                                  {"function", false}, {"file", false}, {"line", true}};
+    static const struct query total_query = {sql_growth_domains, totals, "ttbbBccC"};
+    static const struct query line_query = {sql_page_changed_lines, columns, "ttbbBccCtpn"};
+    static const struct report_section sections[] = {
+        {.key = "changes",
+         .title = "Before and after",
+         .explanation = "What each domain had, in the recording before and in this one.",
+         .absent = "no allocation was recorded in either",
+         .table = &total_query},
+        {.key = "changed_lines",
+         .title = "Lines that changed",
+         .explanation = "Lines that had more or less at the peak than before; a line is the same where function, file "
+                        "and number are. varve diff has other figures, and those by function, module and stack.",
+         .absent = "no line had more or less at the peak",
+         .table = &line_query},
+    };
+    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+        write_section(writer, lines->two, &sections[i]);
+    }
 }
 
 static void write_tables(struct page *page)
 {
     begin_part(page, "tables", "tables");
     page_open(&page->writer, '[');
+    if (page->before != NULL) {
+        write_changes(&page->writer, page->before->lines);
+    }
     for (size_t i = 0; i < report_section_count; i++) {
-        write_section(page, &report_sections[i]);
+        write_section(&page->writer, page->database, &report_sections[i]);
     }
     page_close(&page->writer, ']');
     end_part(page);
@@ -239,7 +273,7 @@ static void write_allocations(struct page *page)
     live_write(&all->live, page->database, &page->writer);
     end_part(page);
     begin_part(page, "spans", "what was allocated when");
-    struct spans_places *places = spans_write(&all->spans, &all->maps, page->database, &page->writer, &page->stacks);
+    struct page_places *places = spans_write(&all->spans, &all->maps, page->database, &page->writer, &page->stacks);
     end_part(page);
     begin_part(page, "maps", "maps of addresses");
     if (is_there) {
@@ -248,7 +282,7 @@ static void write_allocations(struct page *page)
         fputs("[]", page->writer.out);
     }
     end_part(page);
-    spans_places_free(places);
+    page_places_free(places);
     spans_free(&all->spans);
     live_free(&all->live);
     address_maps_free(&all->maps);
@@ -266,6 +300,13 @@ static void write_charts(struct page *page)
     page->error = flame_write(page->database, &page->writer, &page->stacks, page->message);
     end_part(page);
     write_allocations(page);
+    begin_part(page, "before", "the recording before");
+    if (page->before != NULL) {
+        before_write(page->before->stacks, &page->writer, &page->stacks);
+    } else {
+        page_null(&page->writer);
+    }
+    end_part(page);
     begin_part(page, "source", "source code");
     if (page->has_source) {
         source_write(page->database, &page->writer, &page->stacks);
@@ -363,6 +404,25 @@ static void write_header_text(struct page *page)
     free(text);
 }
 
+static void write_compared(struct page *page)
+{
+    struct database *a = page->before->stacks->a.database;
+    struct report_loss loss;
+    char *text;
+    size_t bytes;
+    FILE *lines = memory_stream(&text, &bytes);
+    report_loss_load(&loss, a);
+    fprintf(lines, "before: %s, %s\n", database_path(a), format_duration(report_duration_ns(a)).text);
+    if (!report_is_lossless(&loss)) {
+        report_loss_print(lines, a, &loss);
+    }
+    memory_stream_end(lines, &text);
+    fputs("<pre id=\"compared\">", page->writer.out);
+    page_write_lines(page->writer.out, text);
+    fputs("</pre>\n", page->writer.out);
+    free(text);
+}
+
 static void page_write_head(struct page *page)
 {
     FILE *out = page->writer.out;
@@ -382,6 +442,9 @@ static void page_write_head(struct page *page)
     page_html(out, title);
     fputs("</h1>\n", out);
     write_header_text(page);
+    if (page->before != NULL) {
+        write_compared(page);
+    }
     fputs("</header>\n<main id=\"main\"><noscript><p>The figures below the header need JavaScript; <code>varve "
           "report</code> prints them as text.</p></noscript></main>\n",
           out);
@@ -401,10 +464,11 @@ static void write_foot(struct page *page)
     fputs("</body>\n</html>\n", out);
 }
 
-int page_write(FILE *out, struct database *database, bool has_source, struct progress *progress,
-               struct varve_message *message)
+int page_write(FILE *out, struct database *database, const struct page_before *before, bool has_source,
+               struct progress *progress, struct varve_message *message)
 {
-    struct page page = {.database = database, .progress = progress, .has_source = has_source, .message = message};
+    struct page page = {
+        .database = database, .before = before, .progress = progress, .has_source = has_source, .message = message};
     int error = page_check(message);
     if (error != VARVE_OK) {
         return error;

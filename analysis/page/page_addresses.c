@@ -379,7 +379,7 @@ static void page_addresses_write_lines(struct database *database, struct page_wr
 
 static void page_addresses_write_blocks(const struct address_maps *maps, struct address_map *map,
                                         struct database *database, struct page_writer *writer,
-                                        const struct spans_places *places)
+                                        const struct page_places *places)
 {
     int64_t *lines = memory_resize(NULL, (map->block_count + 1) * sizeof(lines[0]));
     if (map->block_count > 0) {
@@ -455,7 +455,7 @@ void address_maps_each_callsite(const struct address_maps *maps, void (*take)(vo
 }
 
 void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer,
-                        const struct spans_places *places)
+                        const struct page_places *places)
 {
     page_open(writer, '[');
     for (size_t i = 0; i < maps->count; i++) {

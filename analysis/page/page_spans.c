@@ -219,123 +219,6 @@ static bool *choose_rows(const struct spans *spans)
     return is_shown;
 }
 
-/* ---- stacks ---- */
-
-/* Where a call site is in the tree of all stacks: its innermost frame, and that of the user's line. */
-struct spans_place {
-    uint32_t leaf, line; /* call_tree_source */
-    bool is_import;
-};
-
-struct spans_places {
-    struct page_stacks *stacks;
-    struct cursor callsites;
-    struct spans_place *items;
-    size_t count, capacity;
-    struct map of_callsite; /* index into items */
-    uint32_t *numbers;      /* by call_tree_source: 1 + the page's; 0: not in the page */
-    size_t limit;
-};
-
-static void places_add(void *places_untyped, int64_t callsite)
-{
-    struct spans_places *places = places_untyped;
-    struct call_tree_stacks *stacks = &places->stacks->stacks;
-    if (map_find(&places->of_callsite, (uint64_t)callsite) != MAP_NONE) {
-        return;
-    }
-    cursor_bind_integer(&places->callsites, 1, callsite);
-    const bool has_stack = cursor_next(&places->callsites);
-    const int64_t node = has_stack ? cursor_integer(&places->callsites, 0) : 0;
-    const int64_t line = has_stack ? cursor_integer(&places->callsites, 1) : 0;
-    cursor_reset(&places->callsites);
-    map_put(&places->of_callsite, (uint64_t)callsite, places->count);
-    places->items = memory_grow(places->items, &places->capacity, places->count, sizeof(places->items[0]));
-    places->items[places->count++] =
-        (struct spans_place){call_tree_source(stacks, node, line, false), call_tree_source(stacks, node, line, true),
-                             call_tree_is_import(stacks, node)};
-}
-
-/* Of the rows that are shown, and of the blocks of the maps. */
-static void places_load(struct spans_places *places, const struct spans *spans, const bool *is_shown,
-                        const struct address_maps *maps, struct database *database)
-{
-    cursor_open(&places->callsites, database, sql_page_stack_of_callsite);
-    for (size_t i = 0; i < spans->row_count; i++) {
-        if (is_shown[i]) {
-            places_add(places, spans->rows[i].callsite);
-        }
-    }
-    address_maps_each_callsite(maps, places_add, places);
-    cursor_close(&places->callsites);
-    places->limit = places->stacks->stacks.source_count;
-    places->numbers = memory_resize(NULL, places->limit * sizeof(places->numbers[0]));
-    memset(places->numbers, 0, places->limit * sizeof(places->numbers[0]));
-}
-
-/* Callers have smaller numbers than what they call, in the page too. */
-static void places_number(struct spans_places *places)
-{
-    uint32_t symbol;
-    for (size_t i = 0; i < places->count; i++) {
-        for (uint32_t at = places->items[i].leaf; at != 0 && places->numbers[at] == 0;
-             at = call_tree_source_caller(&places->stacks->stacks, at, &symbol)) {
-            places->numbers[at] = 1;
-        }
-    }
-    uint32_t next = 2; /* the root is the first */
-    for (size_t i = 1; i < places->limit; i++) {
-        places->numbers[i] = places->numbers[i] != 0 ? next++ : 0;
-    }
-    places->numbers[0] = 1;
-}
-
-uint32_t page_leaf(const struct spans_places *places, int64_t callsite)
-{
-    const uint64_t found = map_find(&places->of_callsite, (uint64_t)callsite);
-    return found != MAP_NONE ? places->numbers[places->items[found].leaf] - 1 : 0;
-}
-
-static void write_new_frames(struct page_writer *writer, const struct spans_places *places, struct page_stacks *stacks,
-                             struct database *database)
-{
-    struct cursor cursor;
-    page_key(writer, "new_frames");
-    page_open(writer, '[');
-    cursor_open(&cursor, database, sql_symbol);
-    for (uint32_t i = 1; i < places->limit; i++) {
-        uint32_t symbol;
-        size_t number;
-        (void)call_tree_source_caller(&stacks->stacks, i, &symbol);
-        if (places->numbers[i] != 0 && page_frame_number(stacks, symbol, &number)) {
-            struct call_tree_frame frame;
-            call_tree_frame_read(&stacks->stacks, &cursor, symbol, &frame);
-            page_frame_write(writer, &frame);
-            call_tree_frame_free(&frame);
-        }
-    }
-    cursor_close(&cursor);
-    page_close(writer, ']');
-}
-
-/* Of each node how many nodes back its caller is, and its frame; the root has none. */
-static void write_nodes(struct page_writer *writer, const struct spans_places *places, struct page_stacks *stacks)
-{
-    page_key(writer, "nodes");
-    page_open(writer, '[');
-    for (uint32_t i = 1; i < places->limit; i++) {
-        uint32_t symbol;
-        size_t frame;
-        const uint32_t caller = call_tree_source_caller(&stacks->stacks, i, &symbol);
-        if (places->numbers[i] != 0) {
-            (void)page_frame_number(stacks, symbol, &frame);
-            page_integer(writer, (int64_t)places->numbers[i] - (int64_t)places->numbers[caller]);
-            page_integer(writer, (int64_t)frame);
-        }
-    }
-    page_close(writer, ']');
-}
-
 /* ---- rows ---- */
 
 static void write_threads(struct page_writer *writer, struct database *database)
@@ -354,25 +237,15 @@ static void write_threads(struct page_writer *writer, struct database *database)
     page_close(writer, ']');
 }
 
-/* The place of a call site, by the page's numbers; of a rest the root. */
-static void write_place(struct page_writer *writer, const struct spans_places *places, int64_t callsite)
-{
-    const uint64_t found = places != NULL ? map_find(&places->of_callsite, (uint64_t)callsite) : MAP_NONE;
-    const struct spans_place place = found != MAP_NONE ? places->items[found] : (struct spans_place){0, 0, false};
-    page_integer(writer, found != MAP_NONE ? places->numbers[place.leaf] - 1 : 0);
-    page_integer(writer, found != MAP_NONE ? places->numbers[place.line] - 1 : 0);
-    page_integer(writer, place.is_import ? 1 : 0);
-}
-
 /* `places`: NULL of a rest. */
 static void write_row(struct page_writer *writer, const struct spans *spans, const struct spans_row *row,
-                      const struct spans_places *places)
+                      const struct page_places *places)
 {
     page_integer(writer, row->domain);
     page_integer(writer, row->process_id);
     page_integer(writer, row->device);
     page_integer(writer, row->thread);
-    write_place(writer, places, row->callsite);
+    page_place_write(writer, places, row->callsite);
     page_integer(writer, row->left);
     page_integer(writer, (int64_t)(row->cells_end - row->cells_begin));
     int64_t before = 0;
@@ -433,18 +306,29 @@ static void spans_write_rest(struct page_writer *writer, const struct spans *spa
     write_row(writer, &rest, &sum, NULL);
 }
 
-struct spans_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
-                                 struct page_writer *writer, struct page_stacks *stacks)
+/* Those of the rows that are shown, and of the blocks of the maps. */
+static struct page_places *spans_places(const struct spans *spans, const bool *is_shown,
+                                        const struct address_maps *maps, struct database *database,
+                                        struct page_stacks *stacks)
 {
-    struct spans_places *places = memory_resize(NULL, sizeof(*places));
+    struct page_places *places = page_places_begin(database, stacks);
+    for (size_t i = 0; i < spans->row_count; i++) {
+        if (is_shown[i]) {
+            page_places_add(places, spans->rows[i].callsite);
+        }
+    }
+    address_maps_each_callsite(maps, page_places_add, places);
+    return places;
+}
+
+struct page_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
+                                struct page_writer *writer, struct page_stacks *stacks)
+{
     bool *is_shown = choose_rows(spans);
-    *places = (struct spans_places){.stacks = stacks};
-    places_load(places, spans, is_shown, maps, database);
-    places_number(places);
+    struct page_places *places = spans_places(spans, is_shown, maps, database, stacks);
     page_open(writer, '{');
     write_threads(writer, database);
-    write_new_frames(writer, places, stacks, database);
-    write_nodes(writer, places, stacks);
+    page_places_write(places, writer);
     page_key(writer, "rows");
     page_open(writer, '[');
     for (size_t i = 0; i < spans->row_count; i++) {
@@ -462,12 +346,4 @@ struct spans_places *spans_write(const struct spans *spans, const struct address
     page_close(writer, '}');
     free(is_shown);
     return places;
-}
-
-void spans_places_free(struct spans_places *places)
-{
-    map_free(&places->of_callsite);
-    free(places->items);
-    free(places->numbers);
-    free(places);
 }

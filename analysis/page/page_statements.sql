@@ -56,3 +56,30 @@ SELECT node_id, coalesce(user_symbol_id, symbol_id) FROM callsite WHERE id = ?1
 
 -- statement sql_page_threads
 SELECT process_id, tid, name FROM thread ORDER BY id LIMIT ?1
+
+-- Of a comparison (report/growth_statements.sql): the lines that have more or less than before.
+-- statement sql_page_changed_lines
+SELECT e.domain, e.state, from_bytes, to_bytes, to_bytes - from_bytes, from_allocations, to_allocations,
+    to_allocations - from_allocations, s.function, coalesce(s.file, s.module), s.line
+FROM entry e JOIN shown_domain d ON d.domain = e.domain
+    LEFT JOIN (SELECT 0 AS side, c.id, u.* FROM a.callsite c JOIN a.symbol u
+            ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
+        UNION ALL SELECT 1, c.id, u.* FROM b.callsite c JOIN b.symbol u
+            ON u.id = coalesce(c.user_symbol_id, c.symbol_id)) s
+        ON s.side = (e.callsite_b IS NOT NULL) AND s.id = coalesce(e.callsite_b, e.callsite_a)
+WHERE e.part = 2 AND NOT e.is_noise AND e.state <> 'same'
+ORDER BY abs(to_bytes - from_bytes) DESC, d.place, e.key LIMIT ?1
+
+-- The stacks whose figures changed most, and the sums of all others of a domain.
+-- statement sql_page_changed_stacks
+WITH ranked AS MATERIALIZED (
+    SELECT c.domain AS domain, callsite_a, callsite_b, peak_bytes_b - peak_bytes_a AS peak, bytes_b - bytes_a AS bytes,
+        live_bytes_b - live_bytes_a AS live, row_number() OVER (ORDER BY max(abs(peak_bytes_b - peak_bytes_a),
+            abs(bytes_b - bytes_a), abs(live_bytes_b - live_bytes_a)) DESC, d.place, c.domain, key) AS rank
+    FROM change c JOIN shown_domain d ON d.domain = c.domain
+    WHERE part = 2 AND (peak_bytes_a <> peak_bytes_b OR bytes_a <> bytes_b OR live_bytes_a <> live_bytes_b))
+SELECT domain, callsite_a, callsite_b, peak, bytes, live FROM ranked WHERE rank <= ?1
+UNION ALL SELECT domain, NULL, NULL, sum(max(peak, 0)), sum(max(bytes, 0)), sum(max(live, 0)) FROM ranked
+    WHERE rank > ?1 GROUP BY domain
+UNION ALL SELECT domain, NULL, NULL, sum(min(peak, 0)), sum(min(bytes, 0)), sum(min(live, 0)) FROM ranked
+    WHERE rank > ?1 GROUP BY domain

@@ -77,6 +77,22 @@ bool page_frame_number(struct page_stacks *stacks, uint32_t symbol, size_t *numb
 /// function, file, module, line, is it Python
 void page_frame_write(struct page_writer *writer, const struct call_tree_frame *frame);
 
+/* Where call sites are in a tree of stacks, whose nodes have numbers in the page. */
+
+struct page_places;
+
+/// Borrows both. Owner: the caller, by page_places_free.
+struct page_places *page_places_begin(struct database *database, struct page_stacks *stacks);
+/// A call site that will be asked for; once or more often.
+void page_places_add(void *places, int64_t callsite);
+/// After the last of them: members with the frames that the page has not had yet, and with the nodes.
+void page_places_write(struct page_places *places, struct page_writer *writer);
+/// The node of the innermost frame of such a call site; 0: it has none.
+uint32_t page_leaf(const struct page_places *places, int64_t callsite);
+/// That node, the one of the user's line (both 0: it has none, or `places` is NULL), and: is it of an import?
+void page_place_write(struct page_writer *writer, const struct page_places *places, int64_t callsite);
+void page_places_free(struct page_places *places);
+
 /* Call trees of each domain by each metric, for the flame graph of the page. */
 
 /// Errors: those of call_tree_load. What is below FLAME_NODES_MAX nodes is whole; larger trees leave out their smallest
@@ -153,7 +169,6 @@ void live_free(struct live *live);
 #define ADDRESS_MAP_LINES 200        /* addresses */
 
 struct address_map;
-struct spans_places;
 
 struct address_maps {
     struct address_map *maps;
@@ -171,7 +186,7 @@ void address_maps_fill(void *maps, const struct page_allocation *allocation);
 void address_maps_each_callsite(const struct address_maps *maps, void (*take)(void *context, int64_t callsite),
                                 void *context);
 void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer,
-                        const struct spans_places *places);
+                        const struct page_places *places);
 void address_maps_free(struct address_maps *maps);
 
 /*
@@ -215,14 +230,18 @@ void spans_init(struct spans *spans, const struct live *live, struct database *d
 void spans_add(void *spans, const struct page_allocation *allocation);
 /// After the last allocation.
 void spans_finish(struct spans *spans);
-/// The rows, and a tree of their stacks and of those of the maps' blocks, as nodes with numbers. Owner of the result:
-/// the caller, by spans_places_free; the stacks stay.
-struct spans_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
-                                 struct page_writer *writer, struct page_stacks *stacks);
+/// The rows, and the places of their call sites and of those of the maps' blocks. Owner of the result: the caller, by
+/// page_places_free; the stacks stay.
+struct page_places *spans_write(const struct spans *spans, const struct address_maps *maps, struct database *database,
+                                struct page_writer *writer, struct page_stacks *stacks);
 void spans_free(struct spans *spans);
-/// The node of the innermost frame of such a call site; 0: it has none.
-uint32_t page_leaf(const struct spans_places *places, int64_t callsite);
-void spans_places_free(struct spans_places *places);
+
+/* What another recording had, the one before, and which stacks have more or less since then. */
+
+struct growth;
+
+/// `stacks`: a comparison by stack, whose second database the page is of.
+void before_write(const struct growth *stacks, struct page_writer *writer, struct page_stacks *stacks_b);
 
 /* Source code around the lines of the page's frames, as far as it is here and has not changed since. */
 

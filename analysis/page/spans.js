@@ -3,7 +3,30 @@
 // of time, and of a process or a thread. Exact at the moments; a span goes from moment to moment.
 "use strict";
 varve.spans = (() => {
-    let rows, parents, frames, threads, times, seqs;
+    let rows, parents, frames, threads, times, seqs, changes;
+
+    // The nodes of another tree, behind those that are there already: what their numbers become.
+    function append(nodes, frameOf) {
+        const base = parents.length - 1;
+        for (let i = 0; i < nodes.length; i += 2) {
+            const parent = i / 2 + 1 - nodes[i];
+            parents.push(parent > 0 ? base + parent : 0);
+            frames.push(frameOf(nodes[i + 1]));
+        }
+        return place => place > 0 ? base + place : 0;
+    }
+
+    function loadChanges(before) {
+        const after = append(before.after.nodes, frame => frame), gone = append(before.gone.nodes,
+            varve.data.frameOfGone);
+        changes = [];
+        for (let i = 0; i < before.rows.length; i += 8) {
+            const [domain, isGone, leaf, line, isImport, peak, allocated, leaked] = before.rows.slice(i, i + 8);
+            const place = isGone === 1 ? gone : after;
+            changes.push({domain: varve.data.name(domain), leaf: place(leaf), line: place(line),
+                isImport: isImport === 1, peak, allocated, leaked});
+        }
+    }
 
     function load() {
         if (rows)
@@ -13,10 +36,9 @@ varve.spans = (() => {
         seqs = varve.data.sums(live.seq);
         parents = [-1];
         frames = [null];
-        for (let i = 0; i < packed.nodes.length; i += 2) {
-            parents.push(parents.length - packed.nodes[i]);
-            frames.push(packed.nodes[i + 1]);
-        }
+        append(packed.nodes, frame => frame);
+        if (varve.data.part("before"))
+            loadChanges(varve.data.part("before"));
         threads = [];
         for (let i = 0; i < packed.threads.length; i += 3)
             threads.push({process: packed.threads[i], tid: packed.threads[i + 1],
@@ -54,6 +76,13 @@ varve.spans = (() => {
             && (whose.process === 0 || row.process === whose.process)
             && (whose.thread === 0 || row.thread === whose.thread) && !isHidden(row))
             .map(row => ({...row, bytes: bytes(row)})).filter(row => row.bytes > 0);
+    }
+
+    // What a domain has more of than the recording before, or, with sign -1, less, by a figure.
+    function changed(domain, figure, sign, isHidden) {
+        load();
+        return changes.filter(row => row.domain === domain && sign * row[figure] > 0 && !isHidden(row))
+            .map(row => ({...row, bytes: sign * row[figure]}));
     }
 
     // Frames from a place in the tree outwards.
@@ -98,7 +127,7 @@ varve.spans = (() => {
     const moment = at => at < 0 ? {time: 0, seq: 0} : {time: times[at], seq: seqs[at]};
 
     return {
-        figures, chosen, tree, path: framesFrom, moment,
+        figures, chosen, changed, tree, path: framesFrom, moment,
         threads: () => (load(), threads), frames: () => frames,
         momentAt: time => (load(), momentAt(time)), momentOfEvent: seq => (load(), momentOfEvent(seq)),
     };

@@ -6,6 +6,7 @@ varve.tables = (() => {
     const {make, button} = varve.dom;
     const {bytes, exactBytes, duration, count} = varve.format;
 
+    const signed = (value, text) => value < 0 ? `\u2212${text(-value)}` : value > 0 ? `+${text(value)}` : text(0);
     const isText = kind => kind === "t" || kind === "p" || kind === "x";
 
     // Value, what is shown of it, and its title.
@@ -17,6 +18,8 @@ varve.tables = (() => {
         case "p": return {value: varve.data.name(value), text: varve.data.name(value).replace(/^.*\/(?=[^/]*\/[^/])/,
             "\u2026/"), title: varve.data.name(value)};
         case "b": return {value, text: bytes(value), title: exactBytes(value)};
+        case "B": return {value, text: signed(value, bytes), title: signed(value, exactBytes)};
+        case "C": return {value, text: signed(value, count), title: ""};
         case "d": return {value, text: duration(value), title: `${count(value)} ns`};
         case "%": return {value, text: `${(value / 10).toFixed(1)} %`, title: ""};
         case "c": return {value, text: count(value), title: ""};

@@ -9,7 +9,7 @@ varve.timeline = (() => {
     const BOTTOM = 26, LEFT = 74, RIGHT = 14, OVERVIEW = 46;
 
     let curves, all, shown, chart, overview, readout;
-    let hasReserved = true, hasRss = true, cursor = null, moment = null;
+    let hasReserved = true, hasRss = true, hasBefore = true, cursor = null, moment = null;
     const watchers = [];
 
     function unpack(series) {
@@ -21,14 +21,26 @@ varve.timeline = (() => {
         return series;
     }
 
+    // The same of the recording before, whose processes are others; null: there is none.
+    function beforeOf(series) {
+        const before = varve.data.part("before");
+        const found = before && series.process === 0 ? before.curves.series.find(other => other.process === 0
+            && other.domain === series.domain && other.device === series.device) : null;
+        return found ? unpack(found) : null;
+    }
+
     // The last point that is not after a time; -1: it is before all.
     const before = (times, time) => d3.bisectRight(times, time) - 1;
 
+    // Pixels up to the end of a recording: two that are compared need not be equally long.
+    const widthUntil = (end, x, area) => Math.min(area.width, Math.max(0, Math.ceil(x(end) - area.left)));
+
     // For each column of pixels the least and the most of a step curve in it: as true at ten million events as at ten.
-    function columns(times, values, x, area) {
+    function columns(times, values, x, area, recordingEnd = varve.data.part("meta").end) {
         const from = Math.max(0, before(times, view.from)), lows = [], highs = [];
+        const width = widthUntil(recordingEnd, x, area);
         let i = from;
-        for (let pixel = 0; pixel < area.width; pixel++) {
+        for (let pixel = 0; pixel < width; pixel++) {
             const end = x.invert(area.left + pixel + 1);
             let low = times[i] <= end ? values[i] : 0, high = low;
             while (i + 1 < times.length && times[i + 1] <= end) {
@@ -135,7 +147,11 @@ varve.timeline = (() => {
             : null;
         const rss = hasRss && curves.rss.times.length > 0 ? columns(curves.rss.times, curves.rss.bytesAt, x, box).highs
             : null;
-        const highest = Math.max(1, d3.max(live.highs), reserved ? d3.max(reserved) : 0, rss ? d3.max(rss) : 0);
+        const other = hasBefore ? beforeOf(series) : null;
+        const was = other ? columns(other.times, other.bytesAt, x, box, varve.data.part("before").end).highs
+            : null;
+        const highest = Math.max(1, ...[live.highs, reserved, rss, was].filter(values => values)
+            .map(values => d3.max(values) || 0));
         const y = d3.scaleLinear([0, highest * 1.04], [box.top + box.height, box.top]);
         varve.figure.axes(context, box, x, y);
         if (reserved) {
@@ -150,6 +166,8 @@ varve.timeline = (() => {
                 [1, 3]);
         if (rss)
             strokeColumns(context, rss, y, box, color("rss"), [7, 4]);
+        if (was)
+            strokeColumns(context, was, y, box, color("before"), [4, 2]);
         drawPhases(context, box, x);
         drawFailures(context, box, x);
         if (moment !== null)
@@ -162,7 +180,8 @@ varve.timeline = (() => {
         const box = {left: LEFT, top: 4, width: Math.max(10, width - LEFT - RIGHT), height: height - 8},
             series = unpack(shown);
         const x = d3.scaleLinear([view.begin, view.end], [box.left, box.left + box.width]);
-        const highs = new Float64Array(Math.ceil(box.width));
+        const highs = new Float64Array(Math.max(1, widthUntil(varve.data.part("meta").end, x,
+            {left: box.left, width: Math.ceil(box.width)})));
         series.times.forEach((time, i) => {
             const pixel = Math.min(highs.length - 1, Math.max(0, Math.floor(x(time) - box.left)));
             highs[pixel] = Math.max(highs[pixel], series.bytesAt[i]);
@@ -228,6 +247,9 @@ varve.timeline = (() => {
                     [", of which not allocated ", share(series.reservedAt[i] - series.bytesAt[i],
                         series.reservedAt[i])]);
         }
+        const other = beforeOf(series), k = other ? before(other.times, time) : -1;
+        if (k >= 0)
+            parts.push([" · before ", bytes(other.bytesAt[k])]);
         const r = before(curves.rss.times, time);
         if (r >= 0)
             parts.push([" · resident ", bytes(curves.rss.bytesAt[r])]);
@@ -279,6 +301,8 @@ varve.timeline = (() => {
             ...curves.rss.times.length === 0 ? [] : [toggle("resident (RSS)",
                 "memory of all recorded processes as the kernel counts it", true,
                 isOn => { hasRss = isOn; chart.redraw(); })],
+            ...!varve.data.part("before") ? [] : [toggle("before", "what the recording before had at the same time",
+                true, isOn => { hasBefore = isOn; chart.redraw(); })],
             ...varve.figure.zoomButtons());
     }
 
@@ -316,6 +340,7 @@ varve.timeline = (() => {
             all.some(series => series.reserved) ? key("reserved", "reserved") : null,
             all.some(series => series.requested) ? key("requested", "ink", "1 3") : null,
             curves.rss.times.length > 0 ? key("resident memory", "rss", "7 4") : null,
+            varve.data.part("before") ? key("live in the recording before", "before", "4 2") : null,
             curves.failures.length > 0 ? key("a request was refused", "bad", "3 3") : null,
             key("the chosen moment", "mark", "none")));
     }
@@ -362,7 +387,8 @@ varve.timeline = (() => {
         whenChosen: watch => watchers.push(watch),
         markMoment: time => { moment = time; chart.redraw(); },
         state: () => ({domain: shown && shown.domain, process: shown && shown.process, device: shown && shown.device,
-            from: view.from, to: view.to, moment}),
+            from: view.from, to: view.to, moment,
+            before: shown && beforeOf(shown) ? d3.max(beforeOf(shown).bytesAt) : null}),
         timeAt: pixel => xScale(area()).invert(pixel), pixelOf: time => xScale(area())(time),
     };
 })();

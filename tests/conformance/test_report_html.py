@@ -24,6 +24,7 @@ import recording  # noqa: E402
 PYTORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch")
 PAGE_BYTES_MAX = 10 << 20
 QUICK = ("test_drawn", "test_click_shows_what_was_live", "test_search_finds_its_share", "test_tables_sort_and_filter",
+         "test_flame_graph_of_what_is_more_and_less",
          "test_hostile_names", "test_nothing", "test_file")
 
 # What was live in a domain after an event, by user's line: naively, from the view of all allocations.
@@ -419,6 +420,111 @@ class TestParts(PageCase):
             self.page.choose("#flame-kind", kind)
             self.assertEqual(self.state("flame")["total"], whole)
             self.assertEqual(set(self.page.run(kinds)), {is_python})
+
+
+CHANGING = """
+import sys
+is_after = sys.argv[1] == "after"
+def load(count):
+    return [bytearray(1000) for _ in range(count)]
+def parse():
+    return bytearray(4 << 20)
+def gone():
+    return bytearray(3 << 20)
+def added():
+    return bytearray(5 << 20)
+kept = [load(6000 if is_after else 2000), parse(), added() if is_after else gone()]
+"""
+
+# What each stack had live at the peak of the heap, and live at the end: by its frames, naively.
+STACKS_SQL = """
+    SELECT a.callsite_id,
+        sum(size * (a.alloc_seq <= t.peak_seq AND ifnull(a.free_completed_seq, 1 << 60) > t.peak_seq)),
+        sum(size * (a.id IN (SELECT id FROM leak))), sum(size)
+    FROM allocation a JOIN total t ON t.domain = 'heap' WHERE a.domain = 1 GROUP BY a.callsite_id"""
+
+
+class TestBefore(PageCase):
+    """The page of `varve diff --html`."""
+
+    def setUp(self):
+        program = os.path.join(Folder.path, "changing.py")
+        with open(program, "w", encoding="utf-8") as stream:
+            stream.write(CHANGING)
+        self.before, self.after = (Folder.database(side, "record", "-q", "-o", "DB", "--", "/usr/bin/python3", program,
+                                                   side) for side in ("before", "after"))
+        page = os.path.join(Folder.path, "two.html")
+        outcome = recording.varve("diff", "--force", "--html", page, self.before, self.after)
+        self.assertEqual((outcome.returncode, outcome.err), (0, ""), outcome)
+        self.database, self.page = self.after, Folder.browser
+        self.page.open(page)
+
+    def stacks(self, database):
+        """Figures by the frames of the stack."""
+        self.database, frames, sums = database, {}, {}
+        for site, *frame in self.sql("SELECT callsite_id, function, file, line, iif(function IS NULL, module, '')"
+                                     " FROM frame ORDER BY callsite_id, depth"):
+            frames.setdefault(site, []).append(tuple(frame))
+        for site, *figures in self.sql(STACKS_SQL):
+            key = tuple(frames.get(site, ()))
+            sums[key] = [one + other for one, other in zip(sums.get(key, (0, 0, 0)), figures)]
+        return sums
+
+    def test_flame_graph_of_what_is_more_and_less(self):
+        before, after = self.stacks(self.before), self.stacks(self.after)
+        none = (0, 0, 0)
+        self.page.choose("#flame-domain", "heap")
+        self.assertEqual(self.state("flame")["metric"], "more peak", "which is what was asked for")
+        for at, figure in enumerate(("live at the peak", "live at the end", "allocated")):
+            for sign, word in ((1, "more"), (-1, "less")):
+                self.page.choose("#flame-metric", f"{word} {figure} than before")
+                changes = [sign * (after.get(key, none)[at] - before.get(key, none)[at])
+                           for key in {*before, *after}]
+                self.assertEqual(self.state("flame")["total"], sum(change for change in changes if change > 0),
+                                 f"{word} {figure}")
+        self.page.choose("#flame-metric", "more live at the end than before")
+        boxes = {box["what"]: box["value"] for box in self.state("flame")["boxes"]}
+        self.assertEqual(boxes["added"] >> 20, 5)
+        self.assertEqual(boxes["load"] // 100000, 40)
+        self.assertNotIn("gone", boxes)
+        self.page.choose("#flame-metric", "less live at the end than before")
+        boxes = {box["what"]: box["value"] for box in self.state("flame")["boxes"]}
+        self.assertEqual(boxes["gone"] >> 20, 3)
+        self.assertEqual(len([box for box in self.state("flame")["boxes"] if box["what"] == "<module>"]), 1,
+                         "what both have is one box")
+        self.page.press("#flame", "inverted")
+        top = [box["what"] for box in self.state("flame")["boxes"] if box["y"] == 19]
+        self.assertEqual(top[0], "gone")
+
+    def test_curves_and_tables(self):
+        self.page.choose("#timeline-domain", "heap")
+        self.database = self.before
+        peak = self.sql("SELECT peak_bytes FROM total WHERE domain = 'heap'")[0][0]
+        self.assertEqual(self.state("timeline")["before"], peak)
+        self.assertIn(f"before: {self.page.run('return varve.format.bytes(arguments[0])', peak)}",
+                      self.page.find("header .totals").text)
+        self.assertIn(self.before, self.page.find("#compared").text)
+        rows = [row.text.split() for row in self.page.find_all("#table-changed_lines tbody tr")]
+        self.assertEqual([row[1] for row in rows[:3] if row[0] == "heap"], ["new", "grew", "gone"])
+        diff = json.loads(recording.varve("diff", "--json", "--top", "10000", self.before, self.after).out)
+        entries = [(domain["domain"], entry["change"]["peak_bytes"]) for domain in diff["domains"]
+                   for entry in domain["entries"]]
+        shown = self.page.run("""const table = varve.data.part("tables").find(one => one.key === "changed_lines");
+            return d3.range(0, table.rows.length, table.kinds.length).map(i =>
+                [varve.data.name(table.rows[i]), table.rows[i + 4]])""")
+        self.assertEqual(sorted(map(tuple, shown)), sorted(entries))
+
+    def test_refusals(self):
+        for words, reason in (([self.before, "--from", "1"], "of what two whole databases had"),
+                              ([self.before, self.after, "--events"], "of what two whole databases had"),
+                              ([self.before, self.after, "--json"], "--html and --json exclude each other"),
+                              ([self.before, self.after, "--html", self.before, "--force"], "before.db")):
+            outcome = recording.varve("diff", "--html", os.path.join(Folder.path, "two.html"), *words)
+            self.assertEqual(outcome.returncode, 2, outcome)
+            self.assertEqual(len(outcome.err.splitlines()), 1, outcome.err)
+            self.assertIn(reason, outcome.err)
+        outcome = recording.varve("diff", "--force", self.before, self.after)
+        self.assertIn("go with --html", outcome.err)
 
 
 class TestAllocator(PageCase):

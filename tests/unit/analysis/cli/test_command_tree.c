@@ -104,7 +104,7 @@ TEST(test_options)
 TEST(test_json)
 {
     EXPECT(0, "tree --json t.db", "{\"database\":\"t.db\",\"domain\":\"heap\",\"metric\":\"peak\",\"order\":\"bytes\",",
-           "\"inverted\":false,\"pid\":null,\"tid\":null,\"from_ns\":null,"
+           "\"inverted\":false,\"pid\":null,\"tid\":null,\"from_ns\":null,",
            "\"to_ns\":null,\"bytes\":1000,\"allocations\":7,\"left_out\":0,",
            "\"nodes\":[{\"id\":1,\"parent_id\":null,\"depth\":1,\"bytes\":1000,\"allocations\":7,",
            "\"self_bytes\":0,\"self_allocations\":0,\"left_out\":0,", "\"function\":\"begin\"",

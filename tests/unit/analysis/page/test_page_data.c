@@ -309,9 +309,9 @@ static void write_maps(struct address_maps *maps, struct database *database, str
     page_writer_init(&nowhere, out);
     spans_init(&spans, &live, database);
     page_stacks_init(&stacks, database);
-    struct spans_places *places = spans_write(&spans, maps, database, &nowhere, &stacks);
+    struct page_places *places = spans_write(&spans, maps, database, &nowhere, &stacks);
     address_maps_write(maps, database, writer, places);
-    spans_places_free(places);
+    page_places_free(places);
     page_stacks_free(&stacks);
     spans_free(&spans);
     page_writer_free(&nowhere);
