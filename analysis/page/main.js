@@ -8,7 +8,7 @@
     const meaning = name => (varve.data.part("meta").domains.find(domain => domain.name === name)
         || {meaning: ""}).meaning;
 
-    // How much more or less than in the recording before.
+    // What the recording before had of the same.
     function sinceBefore(series, before) {
         const found = before && before.curves.series.find(other => other.process === 0
             && other.domain === series.domain && other.device === series.device);
