@@ -6,7 +6,8 @@
 FROM debian:12 AS build
 COPY . /varve
 WORKDIR /varve
-RUN ./dev build package && cpack --config build-package/CPackConfig.cmake -B build-package
+RUN ./dev build package
+RUN apt-get install -y --no-install-recommends file && cpack --config build-package/CPackConfig.cmake -B build-package
 
 FROM debian:12
 COPY --from=build /varve/build-package/*.deb /tmp/
