@@ -11,9 +11,11 @@
 #include "analysis/import/imported_snapshot.h"
 #include "analysis/base/memory_or_exit.h"
 #include "analysis/base/number_format.h"
+#include "analysis/base/output_file.h"
 #include "analysis/base/progress.h"
 #include "analysis/base/terminal.h"
 #include "analysis/base/user_config.h"
+#include "analysis/page/page.h"
 #include "analysis/query/database.h"
 #include "analysis/query/hidden_lines.h"
 #include "base/error.h"
@@ -178,6 +180,18 @@ static int command_finish(const struct command *command, struct command_context 
     }
     return command->answer != NULL ? run_about_database(command, context, values, operands)
                                    : command->run(context, values, operands);
+}
+
+int command_page(struct command_context *context, const char *path, bool force, const char *const *inputs, int count,
+                 output_writer *write, const void *subject, struct varve_message *message)
+{
+    const bool is_file = strcmp(path, "-") != 0;
+    VARVE_TRY(page_check(message));
+    if (is_file) {
+        VARVE_TRY(output_check(path, force, inputs, count, message));
+    }
+    context->is_exact = !is_file;
+    return is_file ? output_file(path, force, write, subject, message) : write(subject, context->out, message);
 }
 
 /* Nothing is printed unless all of it is right. */

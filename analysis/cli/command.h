@@ -8,6 +8,8 @@
 #ifndef VARVE_ANALYSIS_CLI_COMMAND_H
 #define VARVE_ANALYSIS_CLI_COMMAND_H
 
+#include "analysis/base/output_file.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -89,6 +91,10 @@ extern const struct command *const command_table[]; /* ends with NULL */
 const struct command *command_find(const char *name);
 /// Values of a command, as its defaults are. Owner: the caller, by free.
 void *command_values(const struct command *command);
+/// Write a page of HTML (page/page.h) to the file `path`, which may not be one of the `count` inputs; "-": to the
+/// answer, byte by byte. Errors: those of page_check, output_check, output_file and `write`.
+int command_page(struct command_context *context, const char *path, bool force, const char *const *inputs, int count,
+                 output_writer *write, const void *subject, struct varve_message *message);
 /// Begin `progress` on the error stream of the command: drawn if that is a terminal and the command is not `quiet`.
 void command_progress(struct command_context *context, struct progress *progress, bool quiet);
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.

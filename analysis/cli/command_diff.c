@@ -6,7 +6,6 @@
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/base/output_file.h"
 #include "analysis/base/progress.h"
 #include "analysis/base/terminal.h"
 #include "analysis/page/page.h"
@@ -19,11 +18,9 @@
 #include "base/error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define EXIT_STATUS_DIFFERS 1
 #define METRIC_DEFAULT (-1)
-#define STDOUT "-"
 
 struct values {
     int64_t top, frames, limit;
@@ -187,7 +184,7 @@ static int run_growth(struct command_context *context, const struct values *valu
 /* ---- --html ---- */
 
 struct page_of_two {
-    struct growth lines, stacks;
+    struct database *a, *b;
     struct progress *progress;
     bool has_source;
 };
@@ -195,39 +192,31 @@ struct page_of_two {
 static int write_page_of_two(const void *two_untyped, FILE *out, struct varve_message *message)
 {
     const struct page_of_two *two = two_untyped;
-    const struct page_before before = {&two->lines, &two->stacks};
-    int error = page_write(out, two->lines.b.database, &before, two->has_source, two->progress, message);
-    VARVE_THEN(error, growth_error(&two->lines, message));
-    VARVE_THEN(error, growth_error(&two->stacks, message));
+    struct growth lines = {.a = {.database = two->a, .seq = -1}, .b = {.database = two->b, .seq = -1}};
+    struct growth stacks = lines;
+    const struct page_before before = {&lines, &stacks};
+    stacks.options.by = DIFF_BY_STACK;
+    int error = growth_compare(&lines, two->progress, message);
+    VARVE_THEN(error, growth_compare(&stacks, two->progress, message));
+    VARVE_THEN(error, page_write(out, two->b, &before, two->has_source, two->progress, message));
+    VARVE_THEN(error, growth_error(&lines, message));
+    VARVE_THEN(error, growth_error(&stacks, message));
+    growth_close(&lines);
+    growth_close(&stacks);
     return error;
 }
 
 static int run_page(struct command_context *context, const struct values *values, struct database *a,
                     struct database *b)
 {
-    const struct growth whole = {.a = {.database = a, .seq = -1}, .b = {.database = b, .seq = -1}};
-    const bool is_file = strcmp(values->html, STDOUT) != 0;
     struct progress progress;
-    struct page_of_two two = {whole, whole, &progress, !values->no_source};
-    two.stacks.options.by = DIFF_BY_STACK;
+    const struct page_of_two two = {a, b, &progress, !values->no_source};
     struct varve_message message = {""};
     const char *const inputs[] = {database_path(a), database_path(b)};
-    int error = page_check(&message);
-    if (is_file) {
-        VARVE_THEN(error, output_check(values->html, values->force, inputs, 2, &message));
-    }
     command_progress(context, &progress, false);
-    VARVE_THEN(error, growth_compare(&two.lines, &progress, &message));
-    VARVE_THEN(error, growth_compare(&two.stacks, &progress, &message));
-    if (error == VARVE_OK) {
-        context->is_exact = !is_file;
-        error = is_file ? output_file(values->html, values->force, write_page_of_two, &two, &message)
-                        : write_page_of_two(&two, context->out, &message);
-    }
+    const int error = command_page(context, values->html, values->force, inputs, 2, write_page_of_two, &two, &message);
     database_on_progress(b, NULL, NULL);
     progress_end(&progress);
-    growth_close(&two.lines);
-    growth_close(&two.stacks);
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
 

@@ -6,7 +6,6 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/base/output_file.h"
 #include "analysis/base/json_writer.h"
 #include "analysis/base/progress.h"
 #include "analysis/base/terminal.h"
@@ -16,8 +15,6 @@
 #include "base/error.h"
 
 #include <string.h>
-
-#define STDOUT "-"
 
 struct values {
     int64_t top;
@@ -81,20 +78,11 @@ static int write_page(const void *source_untyped, FILE *out, struct varve_messag
 static int answer_page(struct command_context *context, struct database *database, const struct values *values,
                        struct varve_message *message)
 {
-    bool is_file = strcmp(values->html, STDOUT) != 0;
-    int error = page_check(message);
     struct progress progress;
     const struct page_source source = {database, &progress, !values->no_source};
-    if (error == VARVE_OK && is_file) {
-        error = output_check(values->html, values->force, (const char *[]){database_path(database)}, 1, message);
-    }
-    if (error != VARVE_OK) {
-        return error;
-    }
+    const char *const inputs[] = {database_path(database)};
     command_progress(context, &progress, false);
-    context->is_exact = !is_file;
-    error = is_file ? output_file(values->html, values->force, write_page, &source, message)
-                    : write_page(&source, context->out, message);
+    const int error = command_page(context, values->html, values->force, inputs, 1, write_page, &source, message);
     database_on_progress(database, NULL, NULL);
     progress_end(&progress);
     return error;

@@ -152,11 +152,6 @@ size_t live_moment_of(const struct live *live, int64_t seq)
     return low;
 }
 
-static int64_t add_wrapping(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b); /* a damaged file may hold any numbers */
-}
-
 void live_add(void *live_untyped, const struct page_allocation *allocation)
 {
     struct live *live = live_untyped;
@@ -164,8 +159,8 @@ void live_add(void *live_untyped, const struct page_allocation *allocation)
     size_t to = allocation->free_seq == PAGE_NEVER ? live->moment_count : live_moment_of(live, allocation->free_seq);
     if (from < to) {
         struct live_row *row = find_row(live, find_series(live, allocation), allocation->line);
-        row->bytes[from] = add_wrapping(row->bytes[from], (int64_t)allocation->size);
-        row->bytes[to] = add_wrapping(row->bytes[to], -(int64_t)allocation->size);
+        row->bytes[from] = sum_wrapping(row->bytes[from], (int64_t)allocation->size);
+        row->bytes[to] = sum_wrapping(row->bytes[to], -(int64_t)allocation->size);
     }
 }
 
@@ -173,7 +168,7 @@ void live_finish(struct live *live)
 {
     for (size_t i = 0; i < live->row_count; i++) {
         for (size_t moment = 1; moment < live->moment_count; moment++) {
-            live->rows[i].bytes[moment] = add_wrapping(live->rows[i].bytes[moment], live->rows[i].bytes[moment - 1]);
+            live->rows[i].bytes[moment] = sum_wrapping(live->rows[i].bytes[moment], live->rows[i].bytes[moment - 1]);
         }
     }
 }
@@ -266,7 +261,7 @@ static void page_live_write_series(const struct live *live, struct database *dat
             page_close(writer, '}');
         } else if (row->series == number) {
             for (size_t moment = 0; moment < live->moment_count; moment++) {
-                rest[moment] = add_wrapping(rest[moment], row->bytes[moment]);
+                rest[moment] = sum_wrapping(rest[moment], row->bytes[moment]);
             }
         }
     }

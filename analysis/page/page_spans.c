@@ -86,11 +86,6 @@ static struct spans_cell *find_cell(struct spans *spans, uint32_t row, size_t mo
     return &spans->cells[spans->cell_count++];
 }
 
-static int64_t sum_wrapping(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b); /* a damaged file may hold any numbers */
-}
-
 static int64_t difference_wrapping(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a - (uint64_t)b);

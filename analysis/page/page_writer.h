@@ -17,6 +17,12 @@
 #define PAGE_NAME_BYTES_MAX 1000 /* of a name in the page: what is longer is cut, and ends with an ellipsis */
 #define PAGE_NAMES_MAX 200000    /* what comes after these has no name */
 
+/// A sum of what may be any numbers: the file may be damaged.
+static inline int64_t sum_wrapping(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 struct page_writer {
     FILE *out;
     bool needs_comma; /* before the next value or key */
